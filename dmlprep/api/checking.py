@@ -33,17 +33,19 @@ def plan_model(
 ) -> Outlook:
     """Predict what ``prepare`` would do to a model: free sizes, nodes that move to DirectML, fused graphs, copies.
 
-    The steps run on a copy of the graph in memory. dmlprep writes nothing, and does not run the model.
+    The steps of the recipe run on a copy of the graph in memory. dmlprep writes nothing, and does not run the model.
 
     >>> outlook = dmlprep.plan_model("model.onnx", "@vision-fp16", pins={"batch": 1})
     >>> (outlook.after.dml_nodes, outlook.after.nodes, outlook.refused)
     (24, 24, '')
 
     Args:
-        path, recipe, pins, target, settings: as in ``prepare``.
+        path: the model.
+        recipe, pins, target, settings: as in ``plan``.
 
     Returns:
-        the effect of each step, and the placement before and after; ``refused`` is the reason if a step refuses.
+        the record of each step (``steps``), and the placement ``before`` and ``after``. If a step refuses the model,
+        ``refused`` is the reason and ``after`` is ``None``; no error is raised.
 
     Raises:
         InputError: the model cannot be read, or is not valid.
@@ -78,35 +80,40 @@ def check(
     (0, 22)
 
     Args:
-        path, where: as in ``prepare``: the model, and ``device_id``, ``adapter`` or ``gpu`` of the session.
+        path: the model.
         target: a name of ``dmlprep target list``.
-        fail_on_cpu: exit code 1 if a compute node would run on the CPU; shape arithmetic may run there.
-        verify: open a real DirectML session, and compare where it runs each node.
-        vram: memory of the device (``4GB``, or bytes): exit code 1 if a session needs more, 3 if that is unknown.
+        fail_on_cpu: True to set ``exit_code`` 1 if a compute node would run on the CPU. Nodes that only compute shapes
+            may run there.
+        verify: True to open a real DirectML session, and to compare the device of each node with the prediction.
+        vram: memory of the device (``"4GB"``, or a number of bytes). ``exit_code`` is 1 if a session needs more, and 3
+            if its need is unknown.
+        where: the device of ``verify``, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
 
     Returns:
-        the record: findings, the placement under ``facts.placement``, and the memory of a session under
-        ``facts.memory``. ``exit_code`` is 1 if a finding is an error, or the session runs a node elsewhere.
+        the record: findings, the predicted placement under ``facts.placement``, and the memory of a session under
+        ``facts.memory``. ``exit_code`` is also 1 if a finding is an error or ``verify`` does not pass, and 2 if the
+        model is not valid ONNX.
 
     Raises:
         InputError: the model cannot be read.
-        UsageError: the target or its kernels are unknown, or ``adapter`` is not exactly one adapter.
-        CheckNotRun: no DirectML session is possible here.
+        UsageError: the target is unknown, an option needs its kernels and they are unknown, or ``adapter`` does not
+            match exactly one adapter.
+        CheckNotRun: ``verify`` is set, and no DirectML session is possible on this machine.
     """
     return examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=vram, **where)[0].record
 
 
 def check_releases(path: str | Path) -> dict[str, RunRecord]:
-    """Run ``check`` for each DirectML release, oldest first.
+    """Run ``check`` for each known DirectML release, oldest first, with its default options.
 
     >>> {name: record.exit_code for name, record in dmlprep.check_releases("model.onnx").items()}["ort-1.24"]
     0
 
     Args:
-        path: as in ``check``.
+        path: the model.
 
     Returns:
-        the record for each release, by its name.
+        the record of ``check`` by the name of the release (``ort-1.24``).
 
     Raises:
         InputError: the model cannot be read.
@@ -123,7 +130,10 @@ def examine(
     vram: str | int | None = None,
     **where: Unpack[AdapterKeywords],
 ) -> list[Examined]:
-    """Run ``check``, and return each node's placement too; the target ``all`` is each release, oldest first."""
+    """Run ``check``, and return the record together with the placement of each node, one entry for each target.
+
+    The arguments are those of ``check``. The target ``all`` stands for every known release, oldest first.
+    """
     start_worker()
     from dmlprep.directml.targets import find_target, target_names
     from dmlprep.directml.vram import vram_bytes
@@ -145,11 +155,12 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
 
     Args:
         what: the code (``DP501``), or with ``node`` the path of a model.
-        node: the node's name, after the path of its graph if that is a subgraph (``If_3/then_branch/Add_1``).
-        target: the DirectML release to place ``node`` on.
+        node: the node's name; for a node in a subgraph, with the path of the subgraph (``If_3/then_branch/Add_1``).
+        target: the DirectML release for which the placement of ``node`` is explained.
 
     Returns:
-        the page of the code, Markdown; or each rule that decides about the node, line by line.
+        the documentation page of the code, as Markdown; or, with ``node``, each rule that decides about the node, one
+        in each line.
 
     Raises:
         UsageError: the code, the node or the target is unknown.
@@ -171,7 +182,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
 
 
 def code_row(code: str) -> Code:
-    """Return title, severity and remedy of a finding code; ``KeyError`` if it is unknown."""
+    """Return title, severity and remedy of a finding code (``DP501``); raise ``KeyError`` if it is unknown."""
     from dmlprep.directml.quirks import code_row as row
 
     return row(code)
@@ -188,19 +199,20 @@ def limits(
     onnx_bytes: int | None = None,
     onnx_seconds: float | None = None,
 ) -> Iterator[None]:
-    """Set the safety limits for models that are opened inside the block (docs/foreign-models.md).
+    """Set the safety limits for models that are opened inside the ``with`` block (docs/foreign-models.md).
 
-    The limits of a recipe override them.
+    ``None`` leaves a limit unchanged. Limits that a recipe sets override these.
 
     >>> with dmlprep.limits(made_bytes=8 << 30):
     ...     record = dmlprep.check("model.onnx")
 
     Args:
-        made_bytes: bytes of constants that dmlprep creates for one model, besides its own weights.
-        made_nodes: nodes that a model may grow by when its functions and operators are expanded.
-        folded_elements: elements that one analysis of a model computes to know its shapes.
-        run_bytes, run_seconds: memory (bytes) and CPU time (seconds) of one session or run on the CPU.
-        onnx_bytes, onnx_seconds: memory (bytes) and CPU time (seconds) of one call of onnx's checker.
+        made_bytes: total size in bytes of the constants that dmlprep may create for one model.
+        made_nodes: number of nodes that a model may grow by when its functions and operators are expanded.
+        folded_elements: number of elements that one shape inference of a model may compute.
+        run_bytes, run_seconds: memory (bytes) and CPU time (seconds) that one load or run of a model on the CPU may
+            need.
+        onnx_bytes, onnx_seconds: memory (bytes) and CPU time (seconds) that one call of onnx's checker may need.
 
     Raises:
         UsageError: a limit is not a number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.

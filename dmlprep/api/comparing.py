@@ -41,24 +41,32 @@ def compare(
     'passed'
 
     Args:
-        reference, candidate: the original, which runs on the CPU, and the prepared model.
+        reference: the original, which runs on the CPU.
+        candidate: the prepared model.
+        feeds: inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name. If empty, dmlprep generates
+            inputs from seeds.
         device: the device for the candidate.
-        feeds, metric, metric_bound, where: as in ``prepare``.
-        tolerance: name of a tolerance (docs/parity.md); ``auto`` is that of FP16 if the candidate has FP16 weights.
-        sizes: sizes of free dimensions of synthetic feeds, by name.
-        seeds: number of seeded feeds if there are no others.
-        time_limit: seconds for one load or run.
+        tolerance: name of a tolerance (docs/parity.md); ``auto`` chooses one by the candidate's types and device.
+        sizes: sizes of free dimensions in generated inputs, by dimension name or by ``input:axis``.
+        seeds: number of generated feeds, if ``feeds`` is empty.
+        time_limit: limit in seconds for each load and each run.
         open_by: how to select DirectML on Windows: ``provider`` as classic apps do, ``device`` or ``policy`` as apps of
             Windows ML do.
-        measures: kinds of outputs that dmlprep detects wrongly: ``elements``, ``map``, ``classes``, ``logits``.
+        measures: kinds of outputs, by output name, where dmlprep detects the wrong kind: ``elements``, ``map``,
+            ``classes``, ``logits`` or ``angle``.
+        metric: your own measure, which decides instead of the tolerance: a function, or ``file.py:function``. It gets
+            the outputs of both models on one feed.
+        metric_bound: largest value of ``metric`` that passes.
+        where: the DirectML device, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
 
     Returns:
-        the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
+        the verdict. Its ``outcome`` is ``passed``, ``failed``, ``not-proven`` (these inputs prove nothing) or
+        ``not-run``; ``reason`` says why, and ``device`` is the device that answered.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` or ``gpu`` is not exactly one device.
-        CheckNotRun: no GPU has the name in ``gpu``.
+        UsageError: the tolerance is unknown, or ``adapter`` or ``gpu`` does not match exactly one device.
+        CheckNotRun: no GPU matches ``gpu``.
     """
     from dmlprep.parity.judging import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
@@ -93,7 +101,7 @@ def bisect(
     progress: Progress = lambda share, text: None,
     **where: Unpack[AdapterKeywords],
 ) -> Bisection:
-    """Find the first node at which ``candidate`` on a device and ``reference`` on the CPU differ, on the same input.
+    """Find the first node at which ``candidate`` on a device and ``reference`` on the CPU differ, on the same feed.
 
     >>> found = dmlprep.bisect("model.onnx", "out/model.onnx", sizes={"batch": 1})
     >>> (found.outcome, found.nodes)
@@ -101,26 +109,28 @@ def bisect(
 
     Args:
         reference: the original, which runs on the CPU.
-        candidate: ``None``: the same model, to find where the device differs from the CPU.
-        feeds, tolerance, sizes, time_limit, where: as in ``compare``; of several feeds the first.
+        candidate: the model to compare; ``None``: ``reference`` itself, to find where the device differs from the CPU.
+        feeds, tolerance, sizes, time_limit, where: as in ``compare``; only the first feed is used.
         device: device for the candidate; ``None`` is ``dml`` for one model, ``cpu`` for two.
         optimization: graph optimisation level of the candidate's sessions.
-        unfused: DirectML runs each node separately.
-        matrix: first try the whole candidate under each optimisation and fusion setting.
-        out: folder for a model of the nodes, its inputs and expected outputs, a script, a draft of an issue and the
-            record; ``None`` writes nothing.
-        force: replace existing files.
-        along: compare values along the whole model even if the models agree, for the picture of ``render_record``.
-        progress: called with the share done (0 to 1) and the current work.
+        unfused: True to let DirectML run each node separately.
+        matrix: True to try the whole candidate first under each optimisation and fusion setting.
+        out: folder for files that reproduce the fault: a model of the nodes, its inputs and expected outputs, a script,
+            the draft of an issue, and the record. ``None``, or ``outcome`` other than ``found``, writes nothing.
+        force: True to replace existing files in ``out``.
+        along: True to compare values along the whole model even if the models agree, for the chart of
+            ``render_record``.
+        progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:
-        the result: ``outcome`` is ``agree``, ``found`` or ``not-run``; ``render_record`` shows it.
+        the result. ``outcome`` is ``agree``, ``found`` or ``not-run``; ``nodes`` has the names of the nodes, and
+        ``render_record`` renders it.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
-        OutputError: ``out`` has such files already, or cannot be written.
-        UsageError: ``adapter`` or ``gpu`` is not exactly one device.
-        CheckNotRun: an input cannot be synthesized, or no GPU has the name in ``gpu``.
+        OutputError: ``out`` contains such files and ``force`` is False, or cannot be written.
+        UsageError: the tolerance is unknown, or ``adapter`` or ``gpu`` does not match exactly one device.
+        CheckNotRun: no values can be generated for an input, or no GPU matches ``gpu``.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.bisection.bisect import bisect as run
@@ -154,27 +164,30 @@ def bench(
     progress: Progress = lambda share, text: None,
     **where: Unpack[AdapterKeywords],
 ) -> Bench:
-    """Time models on a device, in turn and on the same inputs (docs/speed.md).
+    """Time models on a device, in turns and on the same inputs (docs/speed.md).
 
     >>> found = dmlprep.bench("model.onnx", "out/model.onnx", sizes={"batch": 1}, seconds=0.1, runs=1)
     >>> found.exit_code
     0
 
     Args:
-        models: all of them are loaded together, each in its own worker. A model may be listed twice.
-        device, feeds, sizes, time_limit, progress, where: as in ``bisect``.
-        pins: sizes that the sessions override, by dimension name or by ``input:axis``; synthetic feeds have them too.
-        seconds: total time for the runs of all models.
-        runs: smallest number of timed runs of each model, even if they exceed ``seconds``.
+        models: the models. All are loaded at the same time, each in its own process. A model may be listed twice.
+        feeds, sizes, time_limit, where: as in ``compare``; only the first feed is used.
+        device: the device for all models.
+        pins: sizes of free dimensions that the sessions fix, by dimension name or by ``input:axis``; generated inputs
+            have these sizes too.
+        seconds: total time in seconds for the timed runs of all models.
+        runs: smallest number of timed runs of each model, even if they take longer than ``seconds``.
+        progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:
-        times, memory, placement, and each model's time as a multiple of the first one's. A model that did not load or
-        run has the reason in ``not_run``, and makes ``exit_code`` 3. ``render_record`` shows it.
+        times, memory and placement of each model, and its time as a multiple of the first model's. If a model did not
+        load or run, its ``not_run`` has the reason, and ``exit_code`` is 3. ``render_record`` renders the result.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` or ``gpu`` is not exactly one device, or there is no model.
-        CheckNotRun: there is no such device or GPU here, or an input cannot be synthesized.
+        UsageError: no model is passed, or ``adapter`` or ``gpu`` does not match exactly one device.
+        CheckNotRun: the device or GPU is not available, or no values can be generated for an input.
     """
     start_worker()
     from dmlprep.parity.bench import BenchRequest
@@ -200,27 +213,31 @@ def make_feeds(
     tokenizer: str | Path | None = None,
     force: bool = False,
 ) -> WrittenFeeds:
-    """Make feeds from pictures, sound or text (docs/feeds.md), one ``.npz`` each.
+    """Write feeds (inputs of a model) made from pictures, sound or text, one ``.npz`` file each (docs/feeds.md).
 
     Args:
-        path: the model, for names, layout, sizes and types.
-        sources: files, or folders of them.
-        out, force: folder for the feeds (``feeds=[out]`` of other functions), and whether to replace its files.
-        count: number of feeds, taken evenly from all files, or lines of text.
-        input: the input for the sources, if several are possible.
+        path: the model; its inputs determine names, layout, sizes and types.
+        sources: files of one kind, or folders of them.
+        out, force: folder for the feeds (pass it as ``feeds=[out]`` to other functions), and whether to replace its
+            files.
+        count: largest number of feeds, taken evenly from all files, or from all lines of text.
+        input: name of the input for the sources, if several fit.
         sizes: sizes of free dimensions, by name or by ``input:axis``.
-        values: other inputs, as arrays or ``.npy`` files; the rest is synthetic.
+        values: values of other inputs by name: arrays, or ``Path`` of ``.npy`` files. All further inputs are
+            synthetic.
         pictures: layout, mean, deviation, scale, order of channels and fit (``dmlprep.api.types.Pictures``).
-        rate: samples a second of the model; by default those of the files.
-        tokenizer: the ``tokenizer.json``; by default the one next to the model or the text.
+        rate: sample rate of the model's sound input in Hz; by default the rate that the model itself compares with, or
+            that of the files.
+        tokenizer: path of the ``tokenizer.json``; by default the one next to the model or the text.
 
     Returns:
-        the files, the shapes, and which inputs are synthetic.
+        the written files (``files``), the shapes by input (``shapes``), and the names of synthetic inputs (``seeded``).
 
     Raises:
         InputError: the model, a file or a value cannot be read, or does not fit.
         UsageError: not exactly one input fits the files; or Pillow, soundfile or tokenizers is not installed.
-        OutputError: ``out`` has such files already, or cannot be written.
+        OutputError: ``out`` contains feeds and ``force`` is False, or it cannot be written.
+        CheckNotRun: no values can be generated for another input.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.feeds.sources import FeedsRequest, Pictures, feeds_from

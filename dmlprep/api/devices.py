@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment:
-    """The software around dmlprep.
+    """The software environment of dmlprep on this machine.
 
     Attributes:
-        libraries: version by package.
-        landlock: version of Landlock's ABI; 0 if the kernel lacks Landlock.
-        seccomp: whether the kernel accepts filters of system calls.
-        lacking: reasons why the worker that opens models on the CPU is not fully confined.
-        dml: whether DirectML is available; ``None`` if it was not tried.
-        windows_ml: a line for each provider in the catalog of Windows ML.
-        findings: the problems.
+        python, system: version of Python, and name of the operating system.
+        libraries: versions of the installed packages that dmlprep uses, by package name.
+        landlock: version of Landlock's ABI (Linux's confinement of file access); 0 if the kernel lacks Landlock.
+        seccomp: True if the kernel accepts filters of system calls.
+        lacking: reasons why the process that opens models on the CPU is not fully confined; empty if it is.
+        dml: result of the DirectML test: ``available``, ``reason`` and ``device``; ``None`` if it was not tried.
+        windows_ml: a line of text for each provider in the catalog of Windows ML; empty on other systems.
+        findings: the problems found.
     """
 
     python: str
@@ -45,7 +46,10 @@ class Environment:
 
 
 def check_environment(*, dml: bool = True) -> Environment:
-    """Look for conflicting packages, broken libraries and, with ``dml``, for DirectML (about 10 s the first time)."""
+    """Return the software environment and its problems: conflicting packages and broken libraries.
+
+    With ``dml`` also test whether DirectML works, which takes about 10 s the first time.
+    """
     from dmlprep.process.confinement import lacking, landlock_abi, takes_filters
     from dmlprep.runtime import dml_status, environment
     from dmlprep.runtime.catalog import catalog_lines
@@ -71,7 +75,7 @@ def check_environment(*, dml: bool = True) -> Environment:
 
 
 def _cpu_findings() -> list[Finding]:
-    """Try to load ONNX Runtime, in a child process, because a broken one can crash."""
+    """Load ONNX Runtime in a child process, because a broken one can crash; return DP805 if that fails, or nothing."""
     from dmlprep.runtime import SessionFailure, cpu_host
 
     try:
@@ -84,10 +88,11 @@ def _cpu_findings() -> list[Finding]:
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """Return the graphics adapters that DirectML can use here.
+    """Return the graphics adapters that DirectML can use on this machine.
 
     Returns:
-        on Windows those that DXGI lists, in its order; on Linux lavapipe, the CPU device of the installed runtime.
+        on Windows all adapters in the order of DXGI; on Linux only lavapipe, the CPU device of the installed runtime.
+        Empty if there are none.
     """
     from dmlprep.runtime.adapters import listing
 
@@ -95,10 +100,11 @@ def adapters() -> tuple[Adapter, ...]:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs for ``gpu`` on Linux, by Vulkan; ``dmlprep runtime status`` shows why others are missing.
+    """Return the GPUs that the option ``gpu`` accepts: on Linux those with a usable Vulkan driver.
 
     Returns:
-        in the order of their numbers.
+        the GPUs in the order of their numbers; empty on other systems. ``dmlprep runtime status`` shows why a GPU is
+        missing.
     """
     from dmlprep.runtime.adapters import gpu_listing
 
@@ -106,7 +112,10 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:
-    """Return the adapters, each with the options that choose it, and the reason if there are no adapters."""
+    """Return each adapter with the command-line options that choose it, and the reason if there are no adapters.
+
+    The reason is empty if there are adapters. ``no option`` among the options marks the default adapter.
+    """
     from dmlprep.runtime.adapters import listing
 
     rows, reason = listing()
@@ -125,7 +134,14 @@ def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """A release of ONNX Runtime in the runtime for Linux, with its self-test and its package."""
+    """A release of ONNX Runtime that was installed in the runtime for DirectML on Linux.
+
+    Attributes:
+        folder: the folder of the whole runtime.
+        status: the result of the self-test; ``available`` is False if it failed.
+        package: ``file`` name and ``sha256`` of the package with the release, and ``pin``: ``pinned`` if dmlprep knows
+            this digest.
+    """
 
     release: str
     folder: Path
@@ -144,16 +160,19 @@ def install_runtime(
     """Install the missing parts of the runtime for DirectML on Linux, and test it.
 
     Args:
-        release: of ONNX Runtime (``1.24.4``); empty: the newest that dmlprep knows.
-        wheel: a win_amd64 wheel or an npm package to use, instead of a download.
-        mirror: address of a Debian mirror; empty: the one that apt uses here.
-        keyring: keys of Debian's archive, for gpgv.
-        progress: receives the stage, its finished bytes and its total bytes.
+        release: release of ONNX Runtime (``1.24.4``); empty: dmlprep's default release.
+        wheel: a file to use instead of a download: a win_amd64 wheel, or an npm package.
+        mirror: address of a Debian mirror; empty: the one that apt uses on this machine.
+        keyring: file with the keys of Debian's archive; ``None``: the usual place.
+        progress: called with the name of the stage, its finished bytes and its total bytes.
+
+    Returns:
+        the installed release. A failed self-test raises no error: ``status.available`` is False.
 
     Raises:
         CheckNotRun: the runtime cannot work on this machine, or a download fails.
         UsageError: an option makes no sense.
-        OutputError: the cache folder cannot be written.
+        OutputError: the cache folder, where the runtime is, cannot be written.
     """
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.install import check_machine, install, package_of
@@ -170,14 +189,14 @@ def install_runtime(
 
 @dataclass(frozen=True)
 class Runtime:
-    """The installed runtime for Linux.
+    """The installed runtime for DirectML on Linux.
 
     Attributes:
-        manifest: the origin of its pieces: ``mirror``, ``signatures``, ``native`` and ``packages``.
-        releases: by release of ONNX Runtime: ``available``, ``reason``, ``device``, ``fp16``, ``libraries`` and
-            ``package``.
-        gpus: the Vulkan devices, and the problems of devices that cannot be used.
-        untried: packages of Debian whose version differs from the tested one: (name, version, tested version).
+        manifest: the origin of its parts: ``mirror``, ``signatures``, ``native`` and ``packages``.
+        releases: for each release of ONNX Runtime the result of its self-test (``available``, ``reason``, ``device``,
+            ``fp16``), its ``libraries`` and its ``package``.
+        gpus: the usable Vulkan devices (``gpus``), and why others cannot be used (``problems``).
+        untried: Debian packages whose version differs from the tested one: (name, version, tested version).
     """
 
     folder: Path
@@ -188,7 +207,15 @@ class Runtime:
 
 
 def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime:
-    """Return the installed runtime for Linux, with self-tests on a GPU or the CPU; ``again`` repeats known ones."""
+    """Return the installed runtime for DirectML on Linux, with the self-test of each release.
+
+    Args:
+        gpu: the GPU for the self-tests; ``None``: the CPU device.
+        again: True to repeat self-tests whose result is known.
+
+    Raises:
+        CheckNotRun: a part of the runtime is missing, or no GPU matches ``gpu``.
+    """
     from dmlprep.core.errors import CheckNotRun
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
     from dmlprep.runtime.adapters import gpu_listing
@@ -219,14 +246,23 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
 
 
 def runtime_folder() -> Path:
-    """Return the folder of the runtime for Linux, installed or not; ``CheckNotRun`` without a cache folder."""
+    """Return the folder of the runtime for DirectML on Linux, whether installed or not.
+
+    Raises:
+        CheckNotRun: this user has no cache folder.
+    """
     from dmlprep.runtime.linux.layout import Layout
 
     return Layout.of_user().home
 
 
 def remove_runtime(release: str = "") -> list[Path]:
-    """Remove the runtime for Linux, or one release of it, and return the removed paths."""
+    """Remove the runtime for DirectML on Linux, or only one ``release`` of it; return the removed paths.
+
+    Raises:
+        UsageError: the release is not installed.
+        CheckNotRun: the runtime is in use.
+    """
     from dmlprep.runtime.linux.install import remove
     from dmlprep.runtime.linux.layout import Layout
 
@@ -234,7 +270,7 @@ def remove_runtime(release: str = "") -> list[Path]:
 
 
 def target_names(kind: Kind = "onnxruntime") -> list[str]:
-    """Return the names of the releases, without reading their tables."""
+    """Return the names of the known DirectML releases of a kind (``ort-1.24``), without reading their kernel tables."""
     from dmlprep.directml.targets import target_names as names
 
     return names(kind)
@@ -247,11 +283,11 @@ def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
     ['ort-1.29', 'ort-1.30']
 
     Args:
-        kind: releases of ONNX Runtime; of Windows ML (``windowsml``), which include one of them; or Windows itself
-            (``windows``), whose kernels are unknown.
+        kind: ``onnxruntime``; ``windowsml`` for releases of Windows ML, each of which includes a release of ONNX
+            Runtime; or ``windows`` for Windows itself, whose kernels are unknown.
 
     Returns:
-        the releases.
+        the releases of that kind.
     """
     from dmlprep.directml.targets import find_target, target_names
 
@@ -259,10 +295,10 @@ def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
 
 
 def find_target(name: str = "latest") -> Target:
-    """Return one release by its name (``ort-1.24``), its version (``1.24``), or ``latest``.
+    """Return one DirectML release by its name (``ort-1.24``), its version (``1.24``), or ``latest``.
 
     Args:
-        name: of ``dmlprep target list``.
+        name: a name of ``dmlprep target list``.
 
     Returns:
         versions, limits, kernels and sources.
@@ -276,7 +312,10 @@ def find_target(name: str = "latest") -> Target:
 
 
 def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
-    """Return the quirks and the FP16 faults of a release. Without known kernels there are no FP16 faults."""
+    """Return the known faults of a release: its quirks (faults of DirectML's kernels), and its FP16 faults.
+
+    If the kernels of the release are unknown, the list of FP16 faults is empty.
+    """
     from dmlprep.directml.quirks import quirks
     from dmlprep.directml.targets.precision import precision_faults
 
@@ -285,7 +324,11 @@ def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
 
 
 def compare_targets(a: str, b: str) -> dict[str, list[str]]:
-    """Return the changes from one release to another, by kind; ``UsageError`` if their kernels are unknown."""
+    """Return the changes from release ``a`` to release ``b``, as texts by kind (``versions``, ``kernels added``, ...).
+
+    Raises:
+        UsageError: a name is unknown, or the kernels of a release are unknown.
+    """
     from dmlprep.directml.targets.diff import compare_targets as compare
 
     return compare(find_target(a), find_target(b))

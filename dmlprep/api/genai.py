@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
     """Report the problems of a folder for onnxruntime-genai, and which nodes of its models DirectML runs.
 
-    Nothing is edited, nothing runs, and no weights are read.
+    Nothing is edited, no model runs, and no weights are read.
 
     Args:
         folder: a folder with a genai_config.json.
-        target, vram: as in ``check``; ``vram`` is for weights and cache.
+        target: a name of ``dmlprep target list``.
+        vram: memory of the device (``"4GB"``, or a number of bytes). A finding reports that the weights and the
+            cache do not fit.
 
     Returns:
-        the record. Findings about a model have its ``file`` among their facts. ``facts.models`` has the placements,
-        ``facts.needs`` the bytes of weights and cache, the longest ``max_length`` and the largest batch.
-        ``exit_code`` is 1 if a finding is an error.
+        the record. Findings about a model have its ``file`` among their facts. ``facts.models`` has the placements;
+        ``facts.needs`` has the size in bytes of weights and cache, and with ``vram`` the longest sequence and the
+        largest batch that fit. ``exit_code`` is 1 if a finding is an error.
 
     Raises:
         InputError: the folder or its genai_config.json cannot be read.
@@ -40,7 +42,7 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
 
 
 def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
-    """Run ``genai_check``, and return the record and placement of each model."""
+    """Run ``genai_check`` with the same arguments, and return its record together with those of each model."""
     start_worker()
     from dmlprep.directml.targets import find_target
     from dmlprep.directml.vram import vram_bytes
@@ -75,21 +77,24 @@ def genai_prepare(
     """Convert a language model's folder for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
 
     Args:
-        folder: one with a genai_config.json, or a Hugging Face folder (config.json and safetensors), which
-            onnxruntime-genai's builder converts first; never modified.
+        folder: a folder with a genai_config.json; or a Hugging Face folder (config.json and safetensors), which
+            onnxruntime-genai's model builder converts first. It is never modified.
         out, force: folder of the result, and whether to replace its files.
-        precision: ``fp16``, or ``int4`` weights.
-        recipe: a built-in recipe or a path instead of ``@llm-fp16`` and ``@llm-int4``.
-        target, settings, vram: as in ``prepare``.
-        device_index: the adapter for genai (``device_index`` in the config), counted from 0 in the order in which
-            Windows lists adapters by performance.
-        graph_capture: ``None``: if every compute node of the decoder runs on DirectML.
-        fallback: ``cpu``: ``out`` gets the folders ``dml`` and ``cpu``; the second is a copy of ``folder`` without a
-            provider.
-        builder_python: a Python with onnxruntime-genai, torch and transformers, for a Hugging Face folder; empty: this.
-        time_limit: seconds for the builder.
-        proof: compare the result with ``folder``, step by step with a cache.
+        precision: ``fp16``, or ``int4`` for INT4 weights.
+        recipe: a built-in recipe or a path; empty: ``@llm-fp16`` or ``@llm-int4``, by ``precision``.
+        target, settings: as in ``plan``; an empty target is that of the recipe.
+        device_index: the adapter for genai (``device_index`` in its config), counted from 0 in the order in which
+            Windows lists adapters by performance. ``None`` leaves the config's own value.
+        graph_capture: whether the config turns graph capture on; ``None``: if every compute node of the decoder runs
+            on DirectML.
+        fallback: ``cpu``: write two folders into ``out``, the result as ``dml``, and as ``cpu`` a copy of ``folder``
+            that runs on the CPU.
+        builder_python: for a Hugging Face folder, the Python program that has onnxruntime-genai, torch and
+            transformers; empty: the Python that runs dmlprep.
+        time_limit: limit in seconds for the model builder.
+        proof: True to compare the result with ``folder``: its decoder token by token, its other models each alone.
         device, steps, text, tolerance: settings of the proof, as in ``genai_compare``.
+        vram: memory of the device (``"4GB"``, or a number of bytes). A result that needs more is refused.
         observer, command_line: as in ``prepare``.
 
     Returns:
@@ -151,22 +156,25 @@ def genai_compare(
     ('passed', True)
 
     Args:
-        original, prepared: folders with a genai_config.json; the decoder of the original runs on the CPU.
-        prompts: texts for the folder's tokenizer, or token ids; empty: one from a seed.
+        original, prepared: folders with a genai_config.json. The models of the original run on the CPU.
+        prompts: texts for the folder's tokenizer, or lists of token ids; empty: one prompt of token ids from a seed.
         text, text_tokens: a file of text (UTF-8) for the perplexity, and the number of its tokens to use.
-        steps: tokens after each prompt, one by one with the cache.
+        steps: number of tokens that the original generates after each prompt, one by one with its cache. The prepared
+            model gets the same tokens.
         device: device for the prepared folder; with ``dml`` it runs on the CPU as well, for information.
         tolerance: ``auto``, ``fp32``, ``fp16``, ``int8`` or ``int4`` (docs/language-models.md).
-        genai: also generate text from both with onnxruntime-genai, if it is installed.
-        time_limit, progress, where: as in ``bisect``.
+        time_limit: limit in seconds for each load and each run.
+        genai: True to generate text from both folders with onnxruntime-genai too, if it is installed.
+        progress: called with the share done (0 to 1) and a text about the current work.
+        where: the DirectML device, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
 
     Returns:
-        a verdict for each check with its figures; ``outcome``, ``reason`` and ``exit_code`` sum them up.
+        a verdict for each check with its figures (``checks``); ``outcome``, ``reason`` and ``exit_code`` sum them up.
 
     Raises:
         InputError: a folder, a model or the text cannot be read.
-        UsageError: a prompt, an adapter or the tolerance is not valid.
-        ModelRefused: dmlprep cannot read a decoder.
+        UsageError: a prompt, ``steps``, the adapter or the tolerance is not valid.
+        ModelRefused: dmlprep cannot read a model.
     """
     start_worker()
     from dmlprep.genai import open_folder

@@ -1,4 +1,4 @@
-"""Prepare a model for DirectML, at one size or at the few that cover an app's requests."""
+"""Prepare a model for DirectML, at one size or at several sizes that cover an app's requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Progress", "cover_sizes", "prepare", "prepare_buckets", "read_sizes"
 
 
 def start_worker() -> None:
-    """Start the worker for onnx's compiled code: it gets ready while modules are imported here."""
+    """Start the child process for onnx's compiled code, so that it gets ready while this process imports modules."""
     from dmlprep.process.onnx_worker import door
 
     door.start()
@@ -37,7 +37,14 @@ def user_metric(
     plan: Plan | None = None,
     observer: Observer | None = None,
 ) -> UserMetric | None:
-    """Return the user's metric, or the recipe's, whose path is relative to it; ``observer`` is notified of its code."""
+    """Load a metric: ``metric``, otherwise the one in the recipe of ``plan``; return ``None`` without either.
+
+    Args:
+        metric: a function, ``file.py:function``, or a name from a project file.
+        bound: the largest value that passes; ``None``: the recipe's.
+        plan: the plan whose recipe may name a metric; a path in a recipe file is relative to that file.
+        observer: notified before code runs that a recipe or a project file names.
+    """
     from dmlprep.metrics import NamedMetric, UserMetric, load_metric
 
     if metric is None and plan is not None and (name := plan.recipe.parity.metric):
@@ -71,9 +78,10 @@ def prepare(
 
     Args:
         path: the model; never modified.
-        out: folder for ``model.onnx`` and ``run.json``, or a path that ends in ``.onnx``.
-        observer: receives the progress of the run.
-        command_line: the user's command line, for the record.
+        out: folder for ``model.onnx`` and the record ``run.json``; or a path that ends in ``.onnx`` for the model, with
+            the record next to it as ``.run.json``.
+        observer: notified of each step and check of the run (``dmlprep.api.types.Observer``).
+        command_line: the user's command line, to be noted in the record.
         options: the fields of ``PrepareOptions``, such as ``recipe``, ``pins``, ``feeds`` and ``device``.
 
     Returns:
@@ -81,8 +89,9 @@ def prepare(
         check could not run. With 1 and 3 nothing is written.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong, or ``adapter`` or ``gpu`` is not exactly one device.
-        CheckNotRun: no GPU has the name in ``gpu``; the message says what is missing.
+        UsageError: the input, the output or the recipe is wrong, or ``adapter`` or ``gpu`` does not match exactly one
+            device.
+        CheckNotRun: no GPU matches ``gpu``; the message says what is missing.
     """
     start_worker()
     from dmlprep.pipeline.prepare import prepare as run
@@ -99,20 +108,22 @@ def prepare_buckets(
     command_line: str = "",
     **options: Unpack[PrepareKeywords],
 ) -> BucketRun:
-    """Prepare a model at several sizes: a static graph for each bucket, all with one data file (docs/buckets.md).
+    """Prepare a model at several sizes: one static model for each bucket, all with one data file (docs/buckets.md).
+
+    A bucket is one set of sizes for the free dimensions.
 
     Args:
-        path, observer, command_line, options: as in ``prepare``; ``pins`` apply to every bucket, and the data is
-            always external.
-        out: folder for the models, their records, ``buckets.data`` and ``buckets.json``.
-        buckets: sizes by dimension, the same dimensions in each.
+        path, observer, command_line, options: as in ``prepare``; ``pins`` apply to every bucket.
+        out: folder for the models, their records, the weights ``buckets.data`` and the list ``buckets.json``.
+        buckets: for each bucket its sizes by dimension name; all have the same dimensions.
 
     Returns:
-        the record of each bucket by its name, and what was written. ``exit_code`` is the worst of all: unless it is 0,
-        nothing is written.
+        the record of each bucket by its name (``records``), the names of those that ``failed``, and the content of
+        ``buckets.json`` (``written``). ``exit_code`` is the worst of all; unless it is 0, nothing is written.
 
     Raises:
-        UsageError, CheckNotRun: as in ``prepare``, with the bucket; or the buckets contradict each other.
+        UsageError, CheckNotRun: as in ``prepare``, and the message names the bucket; or the buckets contradict each
+            other.
     """
     start_worker()
     from dmlprep.pipeline.buckets.preparing import check_buckets
@@ -155,14 +166,15 @@ def _request(
 
 
 def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
-    """Read the sizes in a log, and count the requests for each (docs/buckets.md).
+    """Read the input sizes that an app logged, and count the requests for each (docs/buckets.md).
 
     Args:
-        log: one request in each line: ``height=480 width=640``, a JSON object, or CSV with a first line of names.
-        dims: the names to read; empty: all.
+        log: a file with one request in each line: ``height=480 width=640``, a JSON object, or CSV with a first line of
+            names.
+        dims: names of the dimensions to read; empty: all.
 
     Returns:
-        the names of the dimensions, and the number of requests for each size.
+        the names of the dimensions (``names``), and the number of requests for each size (``counts``).
 
     Raises:
         InputError: the file cannot be read, or a line is wrong; the message has its number.
@@ -173,16 +185,18 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
 
 
 def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None = None, multiple: int = 1) -> Cover:
-    """Choose a few buckets that cover all sizes.
+    """Choose a few buckets (sets of sizes) such that each requested size fits into one after padding.
 
     Args:
-        sizes: as returned by ``read_sizes``.
-        waste: largest ratio of elements after padding to elements requested, over all requests; 1.3 without ``count``.
+        sizes: the result of ``read_sizes``.
+        waste: limit for the elements after padding divided by the elements before, over all requests. Default: 1.3,
+            unless ``count`` is set.
         count: largest number of buckets, instead of ``waste``.
-        multiple: sizes of buckets are multiples of this.
+        multiple: each size of a bucket is a multiple of this.
 
     Returns:
-        the buckets, the smallest first, with their waste; ``optimal`` is true for one dimension only.
+        the buckets, the smallest first, with their waste. ``optimal`` is True if no other set of buckets is better; it
+        is never True for several dimensions.
 
     Raises:
         UsageError: both are set, one is out of range, or no set of 64 buckets wastes so little.

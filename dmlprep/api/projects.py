@@ -31,21 +31,21 @@ def init_project(
     ask: Ask | None = None,
     force: bool = False,
 ) -> Begun:
-    """Write a project file for models: the recipe that fits each, and sizes for free dimensions (docs/project-file.md).
+    """Write a project file for models, with a suitable recipe for each, and sizes for free dimensions.
 
     >>> begun = dmlprep.init_project("model.onnx")
     >>> [(model.path, model.recipe, model.sizes) for model in begun.models]
     [('model.onnx', '@vision-fp16', {'batch': 1})]
 
     Args:
-        models: by default those in the folder of the project file and below.
-        out, force: the project file, and whether to replace it.
-        results: folder of the results, relative to the project file.
-        ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without it
-            the file has the examples (``guessed``).
+        models: the models; by default all in the folder of the project file and below.
+        out, force: path of the project file (docs/project-file.md), and whether to replace it.
+        results: the folder for prepared models that the file names, relative to the file.
+        ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without
+            ``ask`` the file has the examples, and ``guessed`` of a model names them.
 
     Returns:
-        the entry of each model, and the models that cannot be read.
+        the suggested recipe and sizes of each model (``models``), and the models that cannot be read (``unreadable``).
 
     Raises:
         InputError: a model that was named cannot be read.
@@ -59,11 +59,11 @@ def init_project(
 
 
 def build_snippet(begun: Begun, build: Build) -> str:
-    """Return the lines that prepare the models in a build system at each build (docs/build-systems.md).
+    """Return the text to paste into a build system, which then prepares the models at each build.
 
     Args:
         begun: the result of ``init_project``.
-        build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
+        build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit`` (docs/build-systems.md).
 
     Raises:
         UsageError: the build system is unknown.
@@ -81,7 +81,8 @@ def read_project(path: str | Path | None = None) -> Project | None:
             working folder.
 
     Returns:
-        the project, ``models`` with its entries by path or pattern; ``None`` if no path is passed and no file exists.
+        the project: ``defaults`` has options for all models, ``models`` the options by path or pattern. ``None`` if no
+        path is passed and no file exists.
 
     Raises:
         UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
@@ -94,21 +95,22 @@ def read_project(path: str | Path | None = None) -> Project | None:
 
 
 def file_options(project: Project | None, model: Path) -> dict[str, Any]:
-    """Return the options that a project file sets for a model, by name. Without a file there are no options."""
+    """Return the options of ``prepare`` that a project file sets for a model, by name; empty without a project."""
     from dmlprep.pipeline.project import defaults_for
 
     return {} if project is None else defaults_for(project, model).options
 
 
 def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Complete the options that a user chose by those of the project file.
+    """Merge the options of the project file with those that the user chose.
 
     Args:
-        theirs: the result of ``file_options``.
-        chosen: these override the file's; ``pins`` and ``settings`` add up by name.
+        theirs: options of the project file (``file_options``).
+        chosen: options of the user, which override those of the file; ``pins`` and ``settings`` are merged by name.
 
     Returns:
-        the options, and a line for the user that lists the file's part; empty if the file adds nothing.
+        the merged options; and one line of text for the user about the options that come from the file, empty if none
+        does.
     """
     from dmlprep.pipeline.project import add, in_words
 
@@ -121,15 +123,16 @@ def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dic
 
 
 def result_places(project: Project | None, models: Sequence[Path] = (), out: Path | None = None) -> dict[Path, Path]:
-    """Return the place where ``prepare`` writes the result of each model.
+    """Return the folder or file where ``prepare`` writes the result of each model.
 
     Args:
-        models: by default those in the project file.
-        out: the folder that the user chose; each of several models has a folder with its name in it.
+        models: the models; empty: those in the project file.
+        out: the folder that the user chose, which overrides the file. Each of several models gets a subfolder with
+            its name.
 
     Raises:
-        UsageError: there is no model, no folder is set for one, or two models would go to one place.
-        OutputError: a link is in the place of a model's folder.
+        UsageError: there is no model, no folder is set for a model, or two models would get the same folder.
+        OutputError: a link exists at the path of a model's folder.
     """
     from dmlprep.pipeline.project import own_models
     from dmlprep.pipeline.project import result_places as places
@@ -139,14 +142,14 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
 
 @dataclass(frozen=True)
 class ProjectRun:
-    """The result of ``prepare_project``: records by model, and the errors of models without a record."""
+    """The result of ``prepare_project``: ``records`` by model, and ``errors`` by model for those without a record."""
 
     records: dict[Path, RunRecord] = field(default_factory=dict)
     errors: dict[Path, DmlprepError] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """The highest of all models; 0 where each result is in its place."""
+        """The highest exit code of all models; 0 if all results were written."""
         codes = [record.exit_code for record in self.records.values()]
         return max([*codes, *(error.exit_code for error in self.errors.values())], default=0)
 
@@ -167,12 +170,13 @@ def prepare_project(
 
     Args:
         project: the project file, as in ``read_project``.
-        models: only these, whether the file names them or not.
-        out, observer: as in ``prepare``; ``out`` overrides the file, and each of several models gets a folder in it.
-        options: others of ``prepare``, which override the file; ``pins`` and ``settings`` add up by name.
+        models: prepare only these models, even if the file does not name them; empty: all models of the file.
+        out: folder of the results, which overrides the file; each of several models gets a subfolder with its name.
+        observer: as in ``prepare``.
+        options: further options of ``prepare``, which override the file; ``pins`` and ``settings`` are merged by name.
 
     Returns:
-        the record of each model; a model that cannot be read does not stop the others.
+        the record of each model. An error of one model does not stop the others: it is in ``errors``.
 
     Raises:
         UsageError: there is no project file, it is wrong, no model in it exists, or a model has no output folder.
@@ -194,12 +198,12 @@ def prepare_project(
 
 
 def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
-    """Return the jobs of a fleet: each model with its recipes, targets and sizes (docs/fleet.md). Nothing runs.
+    """Return the jobs of a fleet file: each model with each of its recipes, targets and sizes. Nothing runs.
 
     Args:
-        file: the file of the fleet.
-        only: patterns of jobs; empty: all.
-        shard: one part of the jobs, such as ``3/8``.
+        file: the fleet file (docs/fleet.md).
+        only: names or patterns of jobs to return; empty: all.
+        shard: one part of the jobs, such as ``3/8`` for the third of eight; empty: all.
 
     Returns:
         the jobs in the order of the file, each with its model, recipe, target and pins.
@@ -213,14 +217,14 @@ def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), sha
 
 
 def job_memory(job: Job) -> int:
-    """Estimate the memory that a job needs, in bytes, from the size of its model."""
+    """Return an estimate of the system memory that a job of a fleet needs, in bytes, from the size of its model."""
     from dmlprep.fleet import job_memory as needed
 
     return needed(job)
 
 
 def fleet_folder(file: str | Path = "fleet.toml") -> Path | None:
-    """Return the folder of all results in a fleet's file, or ``None``."""
+    """Return the folder for all results that a fleet file sets, or ``None`` if the file sets none."""
     from dmlprep.fleet import read_fleet
 
     return read_fleet(Path(file)).out
@@ -239,21 +243,22 @@ def prepare_fleet(
     prune: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
-    """Prepare many models, each in a process of its own. Jobs that are done and did not change do not run again.
+    """Prepare all models of a fleet file, each job in its own process. Finished jobs without changes do not run again.
 
     Args:
         file, only, shard: as in ``plan_fleet``.
-        out: folder of all results; by default the file's. It also gets ``fleet.json``, an index, a table in Markdown,
-            SARIF and JUnit XML.
-        jobs: number of parallel jobs; by default one for each processor, or fewer if memory is short.
-        fresh: run every job again, and measure on DirectML again.
-        force: replace files that no fleet wrote.
-        scheduler: address of a Dask scheduler whose workers, which need the same folders, run the jobs.
-        prune: afterwards remove the results of jobs that are no longer in the file.
-        observer: hears of each job as it starts, continues and ends.
+        out: folder of all results; by default the one in the file. It also gets ``fleet.json``, an index, a table in
+            Markdown, SARIF and JUnit XML.
+        jobs: number of parallel jobs; by default one for each processor, or fewer if memory is short. It cannot be
+            combined with ``scheduler``.
+        fresh: True to run every job again, and to measure on DirectML again.
+        force: True to replace files in ``out`` that no fleet run wrote.
+        scheduler: address of a Dask scheduler whose workers run the jobs; they need access to the same folders.
+        prune: True to remove the results of jobs that are no longer in the file, after the run.
+        observer: notified when a job starts, makes progress and ends.
 
     Returns:
-        a row for each job; ``exit_code`` is the worst of them: 70, 2, 1, 3, 0.
+        a row for each job; ``exit_code`` is the worst of all jobs, in the order 70, 2, 1, 3, 0.
 
     Raises:
         UsageError: as in ``plan_fleet``; ``prune`` is combined with ``only`` or ``shard``; a recipe, setting, target or
@@ -309,7 +314,11 @@ def prepare_fleet(
 
 
 def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
-    """Return a function that starts the engine."""
+    """Return a function that starts the engine, which runs the jobs: on this machine, or on a Dask cluster.
+
+    Raises:
+        UsageError: both a scheduler and a number of jobs are set.
+    """
     if not scheduler:
         from dmlprep.fleet import LocalEngine, room
 
@@ -326,16 +335,16 @@ def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
 
 
 def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:
-    """Return the jobs with results of earlier runs that are no longer in the file: those that ``prune`` removes.
+    """Return the jobs that are no longer in the fleet file but have results: those that ``prune`` would remove.
 
     Args:
         file, out: as in ``prepare_fleet``.
 
     Returns:
-        their names, in alphabetical order.
+        the names of the jobs, in alphabetical order; empty if there are none, or no fleet has run.
 
     Raises:
-        UsageError: as in ``plan_fleet``; or there is no folder of results.
+        UsageError: the file is wrong, or neither it nor ``out`` sets a folder of results.
         OutputError: the folder cannot be read.
     """
     from dmlprep.fleet import gone_jobs, jobs_of, read_fleet
@@ -345,7 +354,11 @@ def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None =
 
 
 def _folder(read: FleetFile, out: str | Path | None) -> Path:
-    """Return the folder of all results."""
+    """Return the folder of all results: ``out``, otherwise the one that the file sets.
+
+    Raises:
+        UsageError: neither is set.
+    """
     folder = Path(out) if out is not None else read.out
     if folder is None:
         fix = "write out under [defaults], or pass it"

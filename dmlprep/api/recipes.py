@@ -1,4 +1,4 @@
-"""Recipes: their steps, the built-in ones, and what is wrong with one."""
+"""Recipes (TOML files of steps): list, read and check them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def plan(
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
-        pins: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements. Values by
-            input and a colon (``sr:``): a number, a truth value, a text, or lists of them.
-        target: a name of ``dmlprep target list``, instead of the recipe's.
+        pins: sizes to fix, in elements: by dimension name (``batch``), or by input and axis (``pixel_values:0``). And
+            values of inputs to fix, by input name and a colon (``sr:``): a number, a truth value, a text, or lists.
+        target: a name of ``dmlprep target list``, which replaces the recipe's target; ``None`` keeps that one.
         settings: recipe fields to override (``{"step.fp16.keep_io": False}``).
 
     Returns:
         the steps in the order they run, with their options and the target.
 
     Raises:
-        RecipeError: a recipe, step or field is unknown, or the steps do not fit together.
+        RecipeError: the recipe, a step or a field is unknown, the steps do not fit together, or the recipe has no step
+            ``pin`` for ``pins``.
         UsageError: the target is unknown.
     """
     from dmlprep.pipeline.recipe import apply_settings, load_recipe, make_plan
@@ -51,7 +52,7 @@ def list_recipes() -> dict[str, Recipe]:
     {'opset': {}, 'denote': {}}
 
     Returns:
-        the recipes; ``doc`` describes one, and ``step`` has its steps.
+        the recipes by name; ``doc`` of a recipe describes it, and ``step`` has its steps with their options.
     """
     from dmlprep.pipeline.recipe import builtin_names, load_recipe
 
@@ -66,14 +67,18 @@ def recipe_names() -> list[str]:
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, object]:
-    """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``."""
+    """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``; return the values by field.
+
+    Raises:
+        RecipeError: a text has another form.
+    """
     from dmlprep.pipeline.recipe import read_settings as read
 
     return read(texts)
 
 
 def read_value(text: str) -> Value:
-    """Parse a TOML value; a bare word is a string."""
+    """Parse a TOML value and return it; text that is not TOML, such as a bare word, is returned as a string."""
     from dmlprep.pipeline.recipe.recipe import read_value as read
 
     value: Value = read(text)
@@ -81,7 +86,7 @@ def read_value(text: str) -> Value:
 
 
 def recipe_text(recipe: str | Path) -> str:
-    """Return the text of a recipe, to start your own from.
+    """Return the TOML text of a recipe, as a start for your own recipe.
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
@@ -95,20 +100,21 @@ def recipe_text(recipe: str | Path) -> str:
 
 
 def validate_recipe(recipe: str | Path, *, text: str | None = None) -> Plan:
-    """Check a whole recipe: its steps, their fields and the types of these; no model is opened.
+    """Check a whole recipe: its steps, and the names and types of their fields; no model is opened.
 
     >>> [step.name for step in dmlprep.validate_recipe("@static-fp32").steps][:2]
     ['pin', 'opset']
 
     Args:
         recipe: a built-in recipe or a path.
-        text: the text of the recipe; then dmlprep reads no file, and ``recipe`` is its name in errors.
+        text: the TOML text of the recipe. If it is passed, dmlprep reads no file, and ``recipe`` is its name in errors.
 
     Returns:
-        its plan, as of ``plan``.
+        the plan of the recipe, as ``plan`` returns it.
 
     Raises:
-        RecipeError, UsageError: as in ``plan``; ``where`` has the field.
+        RecipeError: the recipe is wrong; ``where`` of the error names the field.
+        UsageError: the target is unknown.
     """
     from dmlprep.pipeline.recipe import make_plan, parse_recipe
 

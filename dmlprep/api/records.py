@@ -1,4 +1,4 @@
-"""Records: read, rendered and written."""
+"""Read, render and write records: the JSON files that describe a run (``run.json``)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Form = Literal["text", "html", "json", "sarif", "github", "msbuild"]
 
 
 def read_record(path: str | Path) -> RunRecord:
-    """Read a record.
+    """Read the record of a run.
 
     Args:
-        path: a ``run.json``, or the folder that ``prepare`` wrote it in.
+        path: a ``run.json``, or the folder in which ``prepare`` wrote it.
 
     Returns:
         the record, equal to the one that was written.
@@ -39,11 +39,12 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
 
     Args:
         record: the result of ``prepare``, ``check``, ``bench`` or ``bisect``, or a path as in ``read_record``.
-        form: ``text``, as ``dmlprep report`` prints it; ``html``, one page that loads nothing from elsewhere (UTF-8).
-            Or ``json``, as in ``run.json``; ``sarif``, for code scanning; ``github`` and ``msbuild``, annotations.
+        form: ``text``, as ``dmlprep report`` prints it; ``html``, one page that loads nothing from elsewhere (UTF-8);
+            or ``json``, as in ``run.json``. ``sarif`` is for code scanning. ``github`` and ``msbuild`` are lines that
+            these tools show as annotations.
 
     Returns:
-        the text.
+        the rendered record as text.
 
     Raises:
         InputError: the path cannot be read, or is not a record.
@@ -77,7 +78,10 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
 
 
 def as_record(result: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
-    """Return the record of a result, or read it from a file or folder; ``command_line`` is for that of ``bisect``."""
+    """Return a result as a record: a record itself, the result of ``bench`` or ``bisect``, or the path of a record.
+
+    ``command_line`` is noted in the record of a ``bisect`` result, and has no effect on others.
+    """
     if isinstance(result, str | Path):
         return read_record(result)
     if isinstance(result, RunRecord):
@@ -99,10 +103,10 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
     Args:
         record: the result of ``prepare`` or ``check``.
         path: the file to write.
-        force: replace an existing file.
+        force: True to replace an existing file.
 
     Raises:
-        OutputError: the path cannot be written.
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
     """
     from dmlprep.core.files.writing import write_file
 
@@ -110,11 +114,14 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
 
 
 def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "lines"] = "make") -> None:
-    """Write the list of files that the result depends on, with dmlprep's own version.
+    """Write the list of files that a result depends on, for build systems.
+
+    One of the files belongs to dmlprep and changes with its version. An existing list is replaced.
 
     Args:
-        record, path: as in ``write_record``.
-        form: a rule for make and ninja, or one file in each line (UTF-8) for MSBuild.
+        record: the result of ``prepare`` or ``check``.
+        path: the file to write.
+        form: ``make``: a rule for make and ninja; ``lines``: one file in each line (UTF-8), for MSBuild.
 
     Raises:
         OutputError: the path cannot be written, or the form cannot hold the name of a file.

@@ -1,4 +1,4 @@
-"""Take a model elsewhere: to another machine in a kit, to an app in a package."""
+"""Ship a model: in a kit, which tests it on another machine, or in a package for an app."""
 
 from __future__ import annotations
 
@@ -34,24 +34,27 @@ def pack_kit(
     force: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Packed:
-    """Pack a model with feeds, expected outputs and a runner, to test it on a Windows machine (docs/kit.md).
+    """Write a kit: a zip with a model, feeds, expected outputs and a runner, to test it on Windows (docs/kit.md).
 
     Args:
         path: the model; its data files are packed too.
-        out, force: the zip, and whether to replace it and its run key.
-        reference: the original; by default the one in the ``run.json`` next to the model, otherwise the model.
+        out, force: path of the zip, and whether to replace the zip and its run key.
+        reference: the original, which runs on the CPU now and computes the expected outputs; by default the one in the
+            ``run.json`` next to the model, otherwise the model itself.
         tolerance, seeds: as in ``compare``; by default those in the ``run.json``, otherwise ``auto`` and 2.
         feeds, sizes, measures: as in ``compare``.
-        session: session options (``device_id``, ``adapter``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
-        warm_up, runs: untimed and timed runs of each feed.
-        time_limit: seconds for all runs on the other machine.
-        metric: name of your own measure (``file.py:function``); it is neither packed nor run.
+        session: session options on the other machine: ``device_id``, ``adapter``, ``disable_metacommands``,
+            ``optimization``, or ``dim:NAME`` for the size of a free dimension.
+        warm_up, runs: number of untimed and of timed runs of each feed.
+        time_limit: limit in seconds for all runs on the other machine.
+        metric: name of your own measure (``file.py:function``), which ``verify_kit`` then needs; it is neither packed
+            nor run.
         key: file of your private key, created if missing, which seals the kit. The key for the person who runs the kit
             is written next to ``out``, with the suffix ``.run-key``.
-        progress: called with the share done (0 to 1) and the current work.
+        progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:
-        the kit, with its size in bytes and its name, the SHA-256 of its content.
+        the kit: its ``path``, its size in bytes (``nbytes``), and its ``name``, a SHA-256 of the content.
 
     Raises:
         DmlprepError: the model cannot be packed, or the reference does not run.
@@ -91,21 +94,23 @@ def verify_kit(
     metric_bound: float | None = None,
     key: str | Path | None = None,
 ) -> tuple[Verdict, Path | None]:
-    """Judge the result of a kit, and add the verdict to the record of the model.
+    """Judge the result of a kit (``pack_kit``) from another machine, and add the verdict to the record of the model.
 
     Args:
         result: ``result.zip``, or the ``result.json`` in its folder.
         kit: the ``kit.zip`` that you sent.
-        model: refuse a kit without this model; the record next to it gets the verdict.
-        record: another record to get the verdict.
-        metric, metric_bound: as in ``prepare``. The metric that the kit names runs only if it is passed here.
-        key: file of your private key: it must have sealed the kit, and the run key must have signed the result.
+        model: the model that the kit must contain; the record next to it gets the verdict.
+        record: path of a record that gets the verdict, instead of the one next to ``model``.
+        metric, metric_bound: as in ``compare``. A metric that the kit names runs only if you pass it here.
+        key: file of your private key. If you pass it, it must have sealed the kit, and the run key must have signed
+            the result.
 
     Returns:
-        the verdict, and the path of the record that got it.
+        the verdict; and the path of the record that got it, ``None`` if no record was passed or is next to ``model``.
 
     Raises:
-        InputError: a file was damaged or edited, the two do not belong together, or a seal for ``key`` is missing.
+        InputError: a file was damaged or edited, result and kit do not belong together, the kit contains another
+            model, or a seal for ``key`` is missing.
     """
     from dmlprep.kit import verify
 
@@ -127,19 +132,20 @@ def package_model(
     """Package a prepared model for an app: the model, its contract, a loader and a sample (docs/ship-it.md).
 
     Args:
-        run: the folder that ``prepare`` wrote.
+        run: the folder that ``prepare`` or ``prepare_buckets`` wrote.
         out, force: the folder of the package, and whether to replace a package there.
-        language: ``cpp``, ``csharp``, ``node`` or ``python``.
-        unproven: package a model that did not pass, or did not run on DirectML; the contract records this.
+        language: language of the loader and the sample: ``cpp``, ``csharp``, ``node`` or ``python``.
+        unproven: True to package also a model that did not pass, or did not run on DirectML; the contract records
+            this.
         sign: file of a private key (Ed25519, PEM) that signs the contract, created if missing. The public key is
-            next to it, with the suffix ``.pub``.
+            next to it, with the suffix ``.pub``. ``None``: no signature.
         progress: as in ``pack_kit``.
 
     Returns:
-        the package, with its contract and its digest.
+        the package, with its contract (the file ``model.json``) and the SHA-256 of the contract (``digest``).
 
     Raises:
-        DmlprepError: the run did not pass, or the package cannot be written.
+        DmlprepError: the run did not pass on DirectML, or the package cannot be written.
     """
     from dmlprep.package import package
 
@@ -160,14 +166,14 @@ def write_nupkg(
     """Write a package for C# or C++ as a NuGet package, which puts the model next to the program (docs/ship-it.md).
 
     Args:
-        folder: a package, which is verified first.
-        out, force: the folder to write to, such as a local feed, and whether to replace an existing file.
+        folder: the folder of a package (``package_model``), which is verified first.
+        out, force: the existing folder to write to, such as a local feed, and whether to replace an existing file.
         name, version: id and version of the NuGet package (``Contoso.Detector``, ``1.0.0``).
-        authors: by default the id.
-        loader: compile the loader in projects that use the package. One loader in a project is enough.
+        authors: authors of the NuGet package; by default the id.
+        loader: True to compile the loader in projects that use the package. One loader in a project is enough.
 
     Returns:
-        the path of the file, and the contract in it.
+        the path of the ``.nupkg`` file, and the contract in it.
 
     Raises:
         DmlprepError: the package is damaged or for another language, or the file cannot be written.
@@ -179,14 +185,15 @@ def write_nupkg(
 
 
 def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:
-    """Check every file of a package against its contract.
+    """Check every file of a package (``package_model``) against the digests in its contract.
 
     Args:
-        folder: the package.
-        key: file of the public key that must have signed it.
+        folder: the folder of the package.
+        key: file of the public key that must have signed the contract; ``None`` checks no signature.
 
     Returns:
-        its contract and digest, and the state of its signature.
+        the contract and its digest, and a phrase about its signature. ``exit_code`` is 3 if dmlprep could not compare
+        the loader, because another version wrote it; otherwise 0.
 
     Raises:
         InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
@@ -199,16 +206,16 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
 def inspect_app(folder: str | Path) -> AppReport:
     """Report which ONNX Runtime and DirectML an app's folder loads on Windows, and whether they fit its packages.
 
-    Nothing runs; any system will do.
+    The app does not run, so this works on any system.
 
     Args:
-        folder: the app as it is installed.
+        folder: the folder of the app as it is installed.
 
     Returns:
-        libraries, packages and findings (DP830 to DP835, DP822).
+        the libraries (``places``), the packages of dmlprep (``models``), and the findings (DP830 to DP835, DP822).
 
     Raises:
-        InputError: the folder cannot be read, or no file in it runs a model.
+        InputError: the folder cannot be read, or has no program, no ONNX Runtime and no package.
     """
     from dmlprep.package import inspect_app as inspect
     from dmlprep.runtime.environment import system_libraries

@@ -41,32 +41,40 @@ def tune(
     observer: Observer | None = None,
     **where: Unpack[SessionKeywords],
 ) -> Tuned:
-    """Find the recipe that suits a model best: candidates are ranked, the best are proved, and timed (docs/tune.md).
+    """Find the recipe that suits a model best: rank candidates by placement, prove the best, and time them on request.
+
+    A candidate is a recipe with changed settings. docs/tune.md describes the search.
 
     Args:
-        recipes: recipes to start from; the search keeps their settings.
-        path, pins, target, settings, feeds, metric, metric_bound, observer: as in ``prepare``; the recipe of the result
-            has the pins.
-        io: graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try both.
-        only_directml: also try operators that the CPU provider cannot run (GroupNorm).
-        offline: rank by placement alone, and prove nothing.
+        path: the model.
+        recipes: recipes to start from; the search does not change settings that they contain.
+        pins, target, settings: as in ``plan``; the resulting recipe contains the pins.
+        io: element types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try
+            both.
+        only_directml: True to try operators too that the CPU provider cannot run (GroupNorm).
+        offline: True to rank by placement alone, and prove nothing.
         search_seconds: time limit for the ranking, in seconds.
-        top: largest number of candidates to prove; the first that passes wins, except with ``bench``.
-        bench: time the model and the ``top`` candidates that pass on DirectML. Times decide, except those of a device
-            that computes on the CPU.
+        top: largest number of candidates to prove. The best that passes wins; without ``bench`` and ``kit``, no more
+            are proved then.
+        feeds, metric, metric_bound: as in ``compare``.
+        bench: True to time the model and the ``top`` candidates that pass. Times on a GPU then decide; times of a
+            device that computes on the CPU do not.
         bench_seconds: total time for the timed runs, in seconds.
-        out, force: file for the best recipe, ``None`` for none, and whether to replace it and ``kit``.
-        kit: zip for the ``top`` candidates that pass, to time them on a Windows machine (``choose_kit``).
-        key: as in ``pack_kit``.
-        where: the device, as the fields of ``Session``.
+        out, force: file for the best recipe, ``None`` for no file; and whether to replace it and ``kit``.
+        kit: path of a kit (zip) with the ``top`` candidates that pass, to time them on a Windows machine
+            (``choose_kit``).
+        key: file of the private key that seals the kit, as in ``pack_kit``.
+        observer: as in ``prepare``.
+        where: the device, as the fields of ``Session``: ``device``, ``require_dml``, ``device_id``, ``adapter`` or
+            ``gpu``.
 
     Returns:
-        the candidates, best first, and the choice; ``recipe`` is its TOML. ``exit_code`` is 0 if there is one, proved
-        unless ``offline``; 1 if no candidate is good; 3 if a required check did not run.
+        the ``candidates``, best first, and the name of the ``chosen`` one; ``recipe`` is its TOML text. ``exit_code``
+        is 0 if one is chosen; 1 if no candidate is good; 3 if a required check did not run.
 
     Raises:
         UsageError: as in ``prepare``.
-        CheckNotRun: DirectML is required but not available, or no GPU has the name in ``gpu``.
+        CheckNotRun: DirectML is required but not available, or no GPU matches ``gpu``.
     """
     start_worker()
     from dmlprep.core.files import check_output
@@ -112,7 +120,7 @@ def tune(
 def _pack_candidates(
     known: Tuned, proved: Sequence[Proved], out: Path, bench_seconds: float, key: str | Path | None, force: bool
 ) -> None:
-    """Pack the candidates that passed into a kit."""
+    """Write the candidates that passed the proof into one kit, at the path ``out``, to time them on another machine."""
     import dataclasses
 
     from dmlprep.kit import KitRequest, pack
@@ -149,15 +157,15 @@ def choose_kit(
     key: str | Path | None = None,
     force: bool = False,
 ) -> Tuned:
-    """Choose among the candidates in a kit of ``tune`` by the result from a Windows machine (docs/tune.md).
+    """Choose among the candidates in a kit of ``tune``, by the result from a Windows machine (docs/tune.md).
 
     Args:
         result, kit, metric, metric_bound, key: as in ``verify_kit``.
-        out, force: as in ``tune``.
+        out, force: file for the chosen recipe, ``None`` for no file; and whether to replace it.
 
     Returns:
-        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 if one is chosen, 1 if the
-        outputs of all are wrong, 3 if they did not run.
+        the same kind of result as from ``tune``: each candidate with its verdict and its time on that machine.
+        ``exit_code`` is 0 if one is chosen, 1 if the outputs of all are wrong, 3 if they did not run.
 
     Raises:
         InputError: as in ``verify_kit``, or the kit has no candidates.

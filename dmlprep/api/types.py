@@ -1,4 +1,4 @@
-"""Types of arguments and results: for annotations, and to subclass the two observers."""
+"""Types of arguments and results, for annotations; ``Observer`` and ``FleetObserver`` are base classes to subclass."""
 
 from dmlprep.directml.placement.report import Examined
 from dmlprep.directml.targets import Target

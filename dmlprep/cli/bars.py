@@ -20,7 +20,7 @@ _NARROWEST = 60
 
 
 def out() -> Console:
-    """Return the console of results: no colour when piped or with NO_COLOR, no wrapping without a terminal."""
+    """Return the console for results on stdout: no colour in a pipe or with NO_COLOR, no wrapping outside terminals."""
     if not sys.stdout.isatty():
         return PlainConsole(file=own(sys.stdout), soft_wrap=True, width=PIPED)
     console = PlainConsole(file=own(sys.stdout), text_width=get_terminal_size().columns)
@@ -30,7 +30,7 @@ def out() -> Console:
 
 
 def err(quiet: bool = False) -> Console:
-    """Return the console of progress."""
+    """Return the console for progress, on stderr; it prints nothing if ``quiet``."""
     return PlainConsole(file=own(sys.stderr), quiet=quiet)
 
 
@@ -40,7 +40,7 @@ def say_code(console: Console, file: str, code: str) -> None:
 
 
 def words(form: str) -> ProgressColumn:
-    """Return a column of a bar that shows a field: ``{task.description}``."""
+    """Return a column of a progress bar that shows ``form`` (``{task.description}``) without markup."""
     return TextColumn(form, markup=False)
 
 
@@ -71,7 +71,7 @@ class Bars:
 
 
 def _beside(take: Callable[[str], None] | None) -> None:
-    """Let a function receive what other code writes to stdout and stderr."""
+    """Pass text that other code writes to stdout and stderr to ``take``; ``None``: write it to the streams again."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Guarded):
             stream.beside = take

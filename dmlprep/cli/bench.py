@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.command("bench")
 @click.argument("models", nargs=-1, required=True, type=PATH)
 @prepare_options("feeds")
-@device_option("Where the models run.")
+@device_option("Device on which the models run.")
 @prepare_options(*ADAPTER)
 @option(
     "-p",
@@ -64,7 +64,7 @@ def command(
 
     dmlprep loads all models together and runs them in turn. Ratios are relative to the first model.
 
-    Exit codes: 0 all of them ran; 2 bad command or input; 3 one did not run, or there is no such device.
+    Exit codes: 0 all models ran; 2 bad command or input; 3 a model did not run, or the device is not available.
     """
     from dmlprep.core.files import check_output
 

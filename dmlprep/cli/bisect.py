@@ -68,7 +68,7 @@ def command(
     dmlprep bisect model.onnx --device dml             where does DirectML differ from the CPU?
     dmlprep bisect model.onnx --device dml --html error.html
 
-    Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
+    Exit codes: 0 the models agree; 1 a node that differs was found; 2 bad input; 3 the comparison could not run.
     """
     from dmlprep.core.files import check_output
 

@@ -27,9 +27,13 @@ _MOST_WASTE = 1e6
 @option(
     "--waste RATIO",
     type=Number(1, _MOST_WASTE),
-    help="Largest padding: padded elements divided by requested elements.  [default: 1.3]",
+    help="Limit of padding: elements after padding, divided by elements requested.  [default: 1.3]",
 )
-@option("--count N", type=click.IntRange(1, MOST_BUCKETS), help="Instead: at most N buckets, with the least padding.")
+@option(
+    "--count N",
+    type=click.IntRange(1, MOST_BUCKETS),
+    help="Choose at most N buckets with the least padding, instead of --waste.",
+)
 @option(
     "--multiple N",
     type=click.IntRange(1, MOST_SIZE),
@@ -50,14 +54,14 @@ def command(
 ) -> int:
     """Find the few sizes for prepare --bucket that cover all sizes in LOG (docs/buckets.md).
 
-    LOG has a request a line: height=480 width=640, or a JSON object, or CSV with a first line of names.
+    LOG has one request per line: height=480 width=640, or a JSON object, or CSV with a first line of names.
 
     \b
-    dmlprep buckets sizes.log                       few that pad to at most 1.3 times
-    dmlprep buckets sizes.log --count 3             three that pad little
+    dmlprep buckets sizes.log                       few buckets, padding to at most 1.3 times
+    dmlprep buckets sizes.log --count 3             three buckets that pad little
     dmlprep buckets sizes.log --count 3 --multiple 64
 
-    Exit codes: 0 found; 2 bad log, or no 64 buckets pad so little.
+    Exit codes: 0 buckets were found; 2 bad log, or even 64 buckets pad more than --waste allows.
     """
     sizes = api.read_sizes(log, dims=dims)
     cover = api.cover_sizes(sizes, waste=waste, count=count, multiple=multiple)

@@ -21,7 +21,7 @@ _PLACES = {
     "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/dmlprep"),
     "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/dmlprep.fish"),
 }
-"""Where these shells look for completions of a program by themselves."""
+"""The folder from which a shell loads completions: a variable, its default below the home folder, the file in it."""
 
 _BY_HAND = {
     "zsh": 'eval "$(dmlprep completion zsh)"     # at the end of ~/.zshrc',
@@ -40,7 +40,7 @@ def command(shell: str, install: bool, force: bool) -> int:
     dmlprep completion bash --install
     dmlprep completion zsh >> ~/.zshrc
 
-    Exit codes: 0 printed or written; 2 the file is there.
+    Exit codes: 0 printed or written; 2 the file exists already (--force replaces it).
     """
     kind = get_completion_class(shell)
     assert kind is not None
@@ -65,7 +65,7 @@ def command(shell: str, install: bool, force: bool) -> int:
 
 
 def answer(cli: click.Command) -> NoReturn:
-    """Answer a shell's request, and exit. Start and clean up nothing: this happens at each press of Tab."""
+    """Print the completions that a shell requests, and exit. It must be fast: it runs at each press of Tab."""
     instruction = os.environ.get(VARIABLE, "")
     try:
         code = shell_complete(cli, {}, "dmlprep", VARIABLE, instruction)

@@ -35,7 +35,7 @@ def _show_adapters(output_format: str) -> None:
         if one.luid:  # from DXGI
             dedicated, shared = one.dedicated_memory >> 20, one.shared_memory >> 20
             echo(f"  memory {dedicated} MiB dedicated, {shared} MiB shared; LUID {one.luid:016x}")
-            echo(f"  chosen by: {', '.join(ways)}")
+            echo(f"  select with: {', '.join(ways)}")
     if reason:
         echo(f"DirectML has no adapter on this machine: {reason}")
 
@@ -89,7 +89,8 @@ def _code(findings: Iterable[Finding]) -> int:
 def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
     """Check this environment: conflicting packages, broken libraries, DirectML.
 
-    Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed; 2: --app names no folder of an app.
+    Exit codes: 0 no finding is an error (without DirectML there is only a warning); 1 a finding is an error; 2 the
+    folder of --app has no program or library that runs a model.
     """
     if app is not None:
         raise SystemExit(_show_app(app, output_format, quiet=quiet))

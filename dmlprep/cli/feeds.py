@@ -66,7 +66,8 @@ def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, outp
     dmlprep feeds model.onnx lines.txt -o feeds --tokenizer tokenizer.json --size sequence=64
     dmlprep prepare model.onnx -o out --feeds feeds
 
-    Exit codes: 0 written; 2 bad input, or a package is missing; 3 no value can be made up for another input.
+    Exit codes: 0 written; 2 bad input, or a package is missing; 3 dmlprep cannot generate a value for another
+    input: set it with --set.
     """
     from dmlprep.api.types import Pictures
 

@@ -106,7 +106,7 @@ def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> N
 
 
 def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
-    """Show the matrix; ``quiet``: only the number of jobs."""
+    """Print the jobs of the fleet; ``quiet``: only their number."""
     if output_format == "json":
         print_json({"jobs": [_as_json(job) for job in jobs]})
         return
@@ -130,7 +130,7 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
 
 
 def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
-    """Show jobs that the file no longer names; ``quiet``: only their number."""
+    """Print the names of jobs that the file no longer has; ``quiet``: only their number."""
     if output_format == "json":
         print_json({"gone": names})
     elif quiet:

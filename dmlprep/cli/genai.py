@@ -89,8 +89,8 @@ def prepare(
 ) -> int:
     """Convert FOLDER for onnxruntime-genai on DirectML, and prove the result.
 
-    FOLDER has a genai_config.json; or it is a Hugging Face folder (config.json and safetensors), which
-    onnxruntime-genai's own builder makes one of first.
+    FOLDER has a genai_config.json. Or it is a Hugging Face folder (config.json and safetensors): then
+    onnxruntime-genai's own builder converts it first.
 
     \b
     dmlprep genai prepare llama-cpu -o llama-dml
@@ -203,12 +203,12 @@ def compare(original: Path, prepared: Path, quiet: bool, output_format: str, **o
     dmlprep genai compare llama out --prompt "The quick brown fox" --device dml
     dmlprep genai compare llama out --text book.txt
 
-    Both get the same tokens, as a prompt and one by one behind the cache; their logits are
-    compared, the perplexity on your text, and what each writes by itself. An encoder, a vision
-    model and every other model of the folder is compared on synthetic inputs.
+    Both decoders get the same tokens: a prompt, then one token at a time with the cache. dmlprep compares their logits,
+    their perplexity on your text, and the text that each writes by itself. It compares the other models of the folder,
+    such as an encoder, on synthetic inputs.
 
-    Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
-    prove nothing.
+    Exit codes: 0 within the bounds; 1 not within the bounds; 2 bad input; 3 the comparison could not run, or these
+    tokens prove nothing.
     """
     with progress_line(quiet) as progress:
         proof = api.genai_compare(original, prepared, progress=progress, **options)

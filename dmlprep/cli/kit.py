@@ -136,10 +136,10 @@ def pack(
 def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
     """Choose the best candidate of a kit from dmlprep tune, by the RESULT from the other machine.
 
-    The outputs of each are compared again here. If a GPU ran, times decide.
+    dmlprep compares the outputs of each candidate again. If a GPU ran them, the times decide.
 
-    Exit codes: 0 one was chosen; 1 all compute wrong results. 2 the result is damaged, edited, of another kit, or not
-    signed as --key needs. 3 none ran, or the inputs prove nothing.
+    Exit codes: 0 a candidate was chosen; 1 all candidates compute wrong results. 2 the result is damaged, edited, of
+    another kit, or not signed as --key needs. 3 no candidate ran, or the inputs prove nothing.
     """
     from dmlprep.cli.tune import show_tuning
 
@@ -166,11 +166,12 @@ def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **o
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
 
-    The outputs are measured again here. Kit and result are refused if a file in them was changed, or if they do not
-    belong together. Without --key, anyone could have written the result, and its device is not proved.
+    dmlprep measures the outputs again. It refuses a kit or result in which a file was changed, or that do not belong
+    together. Without --key, anyone could have written the result, and its device is not proved.
 
-    Exit codes: 0 within the tolerance; 1 not, or the model does not run there. 2 the result is damaged, edited, of
-    another kit or model, or not signed as --key needs. 3 it did not run on DirectML, or the inputs prove nothing.
+    Exit codes: 0 within the tolerance; 1 not within it, or the model does not run there. 2 the result is damaged,
+    edited, of another kit or model, or not signed as --key needs. 3 the kit did not run on DirectML, or its inputs
+    prove nothing.
     """
     verdict, merged = api.verify_kit(result, **options)
     show_verdict(verdict, output_format, quiet=quiet)

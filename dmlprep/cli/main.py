@@ -70,7 +70,7 @@ _SIGPIPE_EXIT = 141
 """Exit code that a shell shows for a process that SIGPIPE ended: 128 + 13."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-"""Errors of a disk."""
+"""Error numbers of a disk that is full, read-only or broken."""
 
 
 class _LazyGroup(click.Group):

@@ -50,7 +50,7 @@ class PackGroup(click.Group):
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the files on the command line, with patterns expanded, which the shells of Windows leave."""
+    """Return the files on the command line, and the matches of patterns, which the shells of Windows do not expand."""
     models: list[Path] = []
     for path in paths:
         text = str(path)
@@ -132,36 +132,36 @@ _DEFAULTS = PrepareOptions()
 
 
 def sizes_option(function: F) -> F:
-    """``--size``, for dimensions that stay free in feeds made from a seed."""
-    says = "Size of a free dimension."
+    """Add ``--size``: sizes of dimensions that are free in synthetic feeds."""
+    says = "Size of a free dimension in generated inputs."
     return option("--size DIM=SIZE", "sizes", multiple=True, callback=parsed(read_sizes), help=says)(function)
 
 
 def optimization_option(says: str) -> Callable[[F], F]:
-    """``--optimization``."""
+    """Add ``--optimization``, a level of ONNX Runtime's graph optimisation; ``says`` is its help."""
     levels = click.Choice(["disabled", "basic", "extended", "all"])
     return option("--optimization", type=levels, default="all", help=says)
 
 
 def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
-    """``--time-limit``; ``seconds`` by default."""
+    """Add ``--time-limit``, by default ``seconds``; ``says`` is its help."""
     kind = Number(0, MOST_SECONDS, min_open=True)
     return option("--time-limit SECONDS", type=kind, default=seconds, help=says)
 
 
 def device_option(says: str, default: str | None = "cpu") -> Callable[[F], F]:
-    """``--device``."""
+    """Add ``--device``, ``cpu`` or ``dml``; ``says`` is its help."""
     return option("--device", type=click.Choice(["cpu", "dml"]), default=default, help=says)
 
 
 def quiet_option(function: F) -> F:
-    """``-q``, for builds and scripts."""
+    """Add ``-q``, for builds and scripts."""
     says = "Show no progress, and one line if there is no problem."
     return option("-q", "--quiet", is_flag=True, help=says)(function)
 
 
 def output_options(*formats: str) -> Callable[[F], F]:
-    """``-q`` and ``--format``; the first format is the default."""
+    """Add ``-q`` and ``--format``; the first of ``formats`` is the default."""
     says = "Format of the result on stdout."
     choice = click.Choice(formats)
     form: Callable[[F], F] = option("--format", "output_format", type=choice, default=formats[0], help=says)
@@ -169,13 +169,13 @@ def output_options(*formats: str) -> Callable[[F], F]:
 
 
 def verbose_option(function: F) -> F:
-    """``-v``, for tables and all findings."""
+    """Add ``-v``, which shows tables and all findings."""
     says = "Show all tables, findings and verdicts, not the result alone."
     return option("-v", "--verbose", is_flag=True, help=says)(function)
 
 
 def project_options(function: F) -> F:
-    """``--project`` and ``--no-project``."""
+    """Add ``--project`` and ``--no-project``."""
     says = (
         "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, the nearest from this folder up."
     )

@@ -81,7 +81,7 @@ def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
 
 
 def print_error(error: DmlprepError) -> None:
-    """Write an error with where it happened and its code to stderr."""
+    """Write an error to stderr: what, where, code and fix."""
     what = f"{printable(error.where)}: {error.what}" if error.where else error.what
     say(what + (f" [{error.code}]" if error.code else ""), error.fix)
 

@@ -96,7 +96,7 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
     verdict = "fit the contract" if verification.exit_code else "are unchanged"
     echo(f"{folder}: {len(verification.contract.files)} files {verdict}, contract {verification.digest[:12]}")
     if verification.exit_code:
-        echo(f"  NOT COMPARED: the loader, which {verification.contract.made_by} wrote; this is dmlprep {__version__}")
+        echo(f"  NOT COMPARED: the loader. {verification.contract.made_by} wrote it, and this is dmlprep {__version__}")
     for text in verification.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:

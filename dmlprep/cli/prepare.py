@@ -146,7 +146,7 @@ def command(
 
 
 def _show_error(error: DmlprepError, model: Path, output_format: str, *, several: bool) -> None:
-    """Show the error of a model, or raise it if there is only one model."""
+    """Print the error of a model if there are ``several`` or the format is MSBuild's; otherwise raise it."""
     if output_format == "msbuild":
         from dmlprep.report import msbuild
 
@@ -167,7 +167,10 @@ class _Views:
     depfile_format: Literal["make", "lines"]
 
     def check(self, several: str) -> None:
-        """Refuse paths that cannot be written, and all paths if there are ``several`` runs (their subject)."""
+        """Raise an error for paths that cannot be written, or for any path if there are several runs.
+
+        ``several`` names what the runs differ in (``model``); it is empty for one run.
+        """
         named = {"--record": self.record, "--html": self.html, "--depfile": self.depfile}
         for name, path in named.items():
             if path is not None:
@@ -187,7 +190,7 @@ class _Views:
             api.write_depfile(record, self.depfile, self.depfile_format)
 
     def write_error(self, error: DmlprepError, model: Path, options: dict[str, Any]) -> None:
-        """Write the record of a run that ended with an error."""
+        """Write the record of a run that ended with an error, if the user set ``--record``."""
         from dmlprep.record import RunError, RunRecord
 
         if self.record is None:

@@ -66,7 +66,7 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
 def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
     """Validate recipe files.
 
-    Their steps, fields, and the types of these. Stops at the first that is wrong.
+    It checks steps, fields and the types of values, and stops at the first invalid file.
     """
     plans = {name: api.validate_recipe(name) for name in names}
     if output_format == "json":

@@ -105,7 +105,7 @@ def _vulkan_lines(runtime: Runtime) -> list[str]:
     gpus = runtime.gpus.gpus
     for gpu in gpus:
         lines.append(f"{gpu} ({gpu.kind}, {gpu.memory >> 20} MiB), driver {gpu.driver}, Vulkan {gpu.vulkan}")
-        lines.append(f"  chosen by: --gpu {gpu.number}" + (", --gpu auto" if len(gpus) == 1 else ""))
+        lines.append(f"  select with: --gpu {gpu.number}" + (", --gpu auto" if len(gpus) == 1 else ""))
     return [*lines, *(f"not usable: {problem}" if gpus else problem for problem in runtime.gpus.problems)]
 
 

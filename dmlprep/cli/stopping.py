@@ -24,7 +24,7 @@ GRACE = 0.8
 STOPPED = "stopped; no partial files remain"
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-"""Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
+"""In this order: Ctrl-C, a request to end, a closed terminal, Ctrl-Break on Windows."""
 
 _CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6
 """Console events of Windows that end the program when their handler returns, and after 5 s in any case.

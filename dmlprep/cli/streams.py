@@ -56,7 +56,7 @@ class Guarded(io.TextIOBase):
     def flush(self) -> None:
         """Flush the stream itself; one that was closed has nothing left to flush.
 
-        Python asks for this when the object goes, which may be after the stream went.
+        Python flushes an object when it deletes it, perhaps after the stream was closed.
         """
         if not self.own.closed:
             self.own.flush()

@@ -37,7 +37,7 @@ def list_(quiet: bool, output_format: str) -> int:
     row = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
     echo(row.format(*head))
     for t in releases:
-        best = "not known" if t.opset_only else str(t.dml_opset)
+        best = "unknown" if t.opset_only else str(t.dml_opset)
         versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
         echo(row.format(t.name, *versions, t.package or "Windows"))
     echo("packages, the oldest Windows for each, and its fixes:")
@@ -92,7 +92,7 @@ def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
         return 0
     echo(f"{target.name}: {target.title}")
     if target.ort_version:
-        level = target.feature_level or "not known"
+        level = target.feature_level or "unknown"
         echo(f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level {level}")
     echo(f"package: {target.package or 'Windows'}, from {target.windows} on; {target.served}")
     echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
@@ -119,7 +119,7 @@ _FAULT = {
 
 
 def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Show the kernels by operator; only those of ``op`` if it is set."""
+    """Return the kernels by operator; only those of ``op`` if it is set."""
     table = target.tables.dml
     if op is not None and op not in table and op not in target.tables.cpu:
         close = get_close_matches(op, {**table, **target.tables.cpu}, 3)
@@ -160,7 +160,7 @@ def diff(a: str, b: str, quiet: bool, output_format: str) -> int:
         print_json({"from": a, "to": b, **changes})
         return 0
     if quiet:
-        echo("; ".join(f"{key}: {len(value)}" for key, value in changes.items() if value) or "nothing changes")
+        echo("; ".join(f"{key}: {len(value)}" for key, value in changes.items() if value) or "no differences")
         return 0
     for key, value in changes.items():
         echo(f"{key}: {', '.join(value) if value else 'nothing'}")

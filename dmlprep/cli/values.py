@@ -86,7 +86,7 @@ def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
             fix = f"pass a whole number from 0 to {MOST_SIZE}"
             raise UsageError(f"{size} is not a size of a dimension", where=f"{option} {name.strip()}", fix=fix)
         if not name.strip() or size is None or size < 0:
-            raise UsageError(f"{pin!r} is no {option.lstrip('-')}", where=option, fix=_FORMS[option])
+            raise UsageError(f"{pin!r} is not a valid {option.lstrip('-')}", where=option, fix=_FORMS[option])
         if sizes.setdefault(name.strip(), size) != size:
             what = f"{name!r} has two sizes, {sizes[name.strip()]} and {size}"
             raise UsageError(what, where=option, fix="pass one size per dimension", code="DP204")
@@ -127,7 +127,7 @@ def read_measures(texts: tuple[str, ...]) -> dict[str, str]:
         name, _, kind = text.rpartition("=")
         if not name or kind not in _KINDS:
             fix = f"write OUTPUT=KIND; kinds: {', '.join(_KINDS)}"
-            raise UsageError(f"{text!r} is not a measure", where="--measure", fix=fix)
+            raise UsageError(f"{text!r} is not OUTPUT=KIND", where="--measure", fix=fix)
         kinds[name] = kind
     return kinds
 

@@ -1,1 +1,1 @@
-"""Errors, files and text for every room: nothing about models, ONNX or DirectML."""
+"""Errors, files and text for the other packages of dmlprep: nothing about models, ONNX or DirectML."""

@@ -1,8 +1,9 @@
 """Load rarely used dependencies of another package only at their first use.
 
-onnx-ir imports sympy, for arithmetic with names of sizes; this takes as long as all other imports together. dmlprep has
-its own arithmetic (``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` is not suitable. It loads a module
-at its second import, and changes the imports of the surrounding program.
+onnx-ir imports sympy for arithmetic with symbolic dimensions. This import takes as long as all others together, and
+dmlprep does not need it: dmlprep has its own arithmetic (``graph/analysis/polynomial.py``).
+``importlib.util.LazyLoader`` is not suitable. It loads a module at its second import, and changes the imports of the
+surrounding program.
 """
 
 from __future__ import annotations
@@ -23,14 +24,21 @@ else:
 
 
 class _Absent(ModuleType):
-    """A placeholder for a module in its importer. An attribute access loads the module and is passed on to it."""
+    """A placeholder for a module that is not loaded yet.
+
+    Reading an attribute loads the real module and returns the attribute of the real module.
+    """
 
     def __getattr__(self, name: str) -> object:
         return getattr(import_module(self.__name__), name)
 
 
 class _Without(Loader):
-    """Loads a module while others are replaced by placeholders. Later imports of those work as usual."""
+    """A loader that executes one module while the modules ``absent`` are placeholders in ``sys.modules``.
+
+    A module that is already loaded is not replaced. Afterwards the placeholders are removed, so later imports load the
+    real modules.
+    """
 
     def __init__(self, loader: Loader, absent: Sequence[str]) -> None:
         self._loader, self._absent = loader, absent
@@ -53,7 +61,7 @@ class _Without(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module, once."""
+    """A finder for ``sys.meta_path`` that wraps the loader of one module in ``_Without``, then removes itself."""
 
     def __init__(self, name: str, absent: Sequence[str]) -> None:
         self._name, self._absent = name, absent
@@ -71,6 +79,9 @@ class _Finder(MetaPathFinder):
 
 
 def without(name: str, *absent: str) -> None:
-    """Let the later import of a module skip the modules ``absent``, which that import does not use."""
+    """Make the first import of ``name`` see placeholders instead of the modules ``absent``.
+
+    Each of them is loaded at its first use. There is no effect if ``name`` is already imported.
+    """
     if name not in sys.modules:
         sys.meta_path.insert(0, _Finder(name, absent))

@@ -71,7 +71,7 @@ class OutputError(UsageError):
 
 
 class RecipeError(UsageError):
-    """A recipe is not consistent; ``where`` is the field."""
+    """A recipe field is unknown or of the wrong type, or steps do not fit together; ``where`` is the field."""
 
 
 class ModelRefused(DmlprepError):

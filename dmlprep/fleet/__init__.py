@@ -1,7 +1,7 @@
 """Prepare many models at many sizes, for many targets, with many recipes: one file, one command, one table.
 
-``file`` and ``matrix`` make the list of jobs; ``keys`` and ``places`` find those that are done; ``run`` passes the rest
-to an ``engine``, such as ``local``.
+A job prepares one model with one recipe, for one target, at one set of sizes. ``file`` and ``matrix`` make the list of
+jobs; ``keys`` and ``places`` find those that are done; ``run`` passes the rest to an ``engine``, such as ``local``.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Started, Task

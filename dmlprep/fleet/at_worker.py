@@ -1,4 +1,7 @@
-"""One job of a fleet on a worker of a cluster: the same process and limits as on the machine of the fleet."""
+"""Run one job of a fleet on a worker of a Dask cluster: in the same kind of process, with the same limits.
+
+A worker is a process of Dask; the submitting machine is the one on which ``dmlprep fleet`` runs.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ from dmlprep.fleet.places import Place
 from dmlprep.process.starting import allowed_memory
 
 _LOOK = 0.1
-"""Seconds between two checks whether the job is still needed."""
+"""Seconds between two checks of whether the fleet still waits for the job."""
 
 _APPEARS = 5.0
-"""Seconds until files of the fleet are visible here: network file systems cache look-ups."""
+"""The most seconds to wait until files of the submitting machine are visible: network file systems cache look-ups."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """The worker of a job: ``threads`` jobs run at a time, in ``memory`` bytes together (0 if unknown).
+    """The worker that runs a job: up to ``threads`` jobs at a time, in ``memory`` bytes together (0 if unknown).
 
-    ``wanted`` returns whether the fleet still waits for the job; ``say`` sends a line of the job to the fleet.
+    ``wanted`` returns True while the fleet waits for the job; ``say`` sends a line of the job's output to the fleet.
     """
 
     name: str
@@ -42,10 +45,11 @@ class Host:
 
 
 def run_task(task: Task, host: Host) -> Ended:
-    """Run a job here, to its end, when there is memory for it next to the other jobs of this worker.
+    """Run a job on this worker to its end, and return how it ended; wait first until there is memory for it.
 
-    A job that is no longer wanted is ended with all that it began. All that the job depends on must be the same here as
-    on the machine of the fleet: otherwise the result would be kept under a wrong key. Exit code 3 if it is not.
+    If the fleet no longer waits for the job, its processes are killed. Everything that the job depends on must be the
+    same as on the submitting machine. Otherwise the job does not run and ends with exit code 3: its result would be
+    stored under a wrong key.
     """
     if task.job is not None and (wrong := _other(task, host)):
         return Ended(task.name, CheckNotRun.exit_code, f"{host.name} {wrong}")
@@ -68,7 +72,7 @@ def run_task(task: Task, host: Host) -> Ended:
 
 
 class Gate:
-    """Admits jobs as long as there is memory for all of them; 0 bytes are no limit. A single job is always admitted."""
+    """Lets jobs run as long as there is memory for all of them; 0 bytes mean no limit. A single job may always run."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -77,7 +81,10 @@ class Gate:
 
     @contextmanager
     def held(self, nbytes: int, wanted: Callable[[], bool]) -> Iterator[bool]:
-        """Wait for room; false if the job was no longer wanted before there was room."""
+        """Wait until ``nbytes`` of memory are free, and reserve them during the ``with`` block.
+
+        Yield True, or False if ``wanted`` returned False before there was room.
+        """
         if not (let_in := self._enter(nbytes, wanted)):
             yield False
             return
@@ -106,12 +113,15 @@ def _gate(_worker: str, memory: int) -> Gate:
 
 @cache
 def _keys() -> tuple[Keys, threading.Lock]:
-    """Return the keys of this process, and the lock of the thread that uses them."""
+    """Return this process's ``Keys``, and the lock that a thread must hold to use them."""
     return Keys(Digests()), threading.Lock()
 
 
 def other_versions(there: Sequence[Any]) -> str:
-    """Describe the version differences between this worker and the machine of the fleet; empty for none."""
+    """Describe the version differences between this worker and the submitting machine; empty for none.
+
+    ``there`` is ``Keys.here`` of the submitting machine.
+    """
     here = _keys()[0].here
     if list(there) == here:
         return ""
@@ -127,7 +137,7 @@ def other_versions(there: Sequence[Any]) -> str:
 
 
 def _other(task: Task, host: Host) -> str:
-    """Describe why the job would give another result on this worker; empty if it is the same."""
+    """Describe why the job might give another result on this worker, or cannot run; empty if all is the same."""
     assert task.job is not None
     if not Path(task.job.model).is_file():
         return f"has no file {task.job.model}: workers and the submitting machine must share the folders"
@@ -159,7 +169,10 @@ def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
 
 
 def _begun(folder: Path, key: str, host: Host) -> bool:
-    """Return whether this worker can read the file that the fleet wrote when the job began."""
+    """Return True if this worker can read the ``job.json`` that the submitting machine wrote for this job.
+
+    It waits for the file for up to ``_APPEARS`` seconds.
+    """
     end = time.monotonic() + _APPEARS
     while True:
         state = Place(folder, Path()).state()

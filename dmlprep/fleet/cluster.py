@@ -1,4 +1,4 @@
-"""Jobs on the workers of a Dask cluster. The only place that imports ``distributed``."""
+"""Run jobs on the workers of a Dask cluster. Only this module imports ``distributed``."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ from dmlprep.fleet.at_worker import Host, other_versions, run_task
 from dmlprep.fleet.engine import WAIT, Ended, Event, Progress, Started, Task, waited
 
 _CONNECT = 15.0
-"""Seconds for the scheduler to answer."""
+"""The most seconds to wait for the scheduler's answer."""
 
 _PATIENCE = 120.0
 """Seconds without any worker after which jobs are given up; a pod needs a while to start."""
 
 _AHEAD = 3
-"""Jobs for each thread of all workers that are submitted before their turn."""
+"""The most jobs that are submitted at a time, for each thread of all workers, so that no thread waits for a job."""
 
 _RECOUNT = 10.0
 """Seconds between counts of the workers; a tenth of it while there are none."""
 
 _LEAVE, _GONE = 2.0, 0.4
-"""Seconds for the connection to close, and before that for workers to report stopped jobs (Ctrl-C allows 0.5)."""
+"""The most seconds for closing the connection, and before it for workers to report stopped jobs (Ctrl-C allows 0.5)."""
 
 _MEMORY = "memory"
 _ON_DML = ("dml", "gpu")
-"""Resources that workers may declare: bytes for all jobs; parallel jobs on DirectML, under either name."""
+"""Dask resources that a worker may declare. ``memory``: bytes for all its jobs. ``dml`` or ``gpu``: the number of jobs
+that may use DirectML at a time."""
 
 _AT_WORK = ("running", "paused", "closing_gracefully")
-"""States of a worker in which it may bring its jobs to their end."""
+"""States of a Dask worker in which its running jobs may continue."""
 
 _BEGUN, _STOPPED = 0, 1
-"""Events of a worker about a job, apart from its lines."""
+"""Events that a worker sends about a job: it has begun, or was stopped. Other events are lines of its output."""
 
 _BLAMELESS = 5
-"""Most retries of a job that Dask gave up although it had hardly begun.
+"""Most retries of a job that Dask gave up because workers were lost, although the job had hardly run.
 
-Dask counts every worker that was lost with the job, also if the job was only waiting there.
+Dask counts every lost worker to which the job was assigned, even if the job was only waiting.
 """
 
 Run = Callable[[Task, Host], Ended]
@@ -61,15 +62,15 @@ class _Again(NamedTuple):
 
 
 class ClusterEngine:
-    """Hands each task to a worker of a cluster, which runs it in a process with a limit of memory.
+    """An ``Engine`` that sends each task to a worker of a Dask cluster, which runs it in a process with a memory limit.
 
-    A job whose worker is lost runs elsewhere, as often as the scheduler allows (``allowed-failures``, 3); one that is
-    refused is not run again: its exit code is a result.
+    If a worker is lost, its job runs on another one, as often as the scheduler allows (``allowed-failures``, 3). A job
+    that ends with an error is not run again: its exit code is a result.
 
     Args:
         address: address of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``, or its ``.json`` file.
-        run: the function that a worker calls; importable there.
-        patience: seconds without any worker after which jobs are given up.
+        run: the function that a worker calls; the worker must be able to import it.
+        patience: seconds without any worker after which all jobs are given up.
 
     Raises:
         UsageError: ``distributed`` is not installed.
@@ -124,12 +125,12 @@ class ClusterEngine:
 
     @property
     def threads(self) -> int:
-        """Number of threads of all workers, a few seconds old at most."""
+        """Number of threads of all workers together, counted at most some seconds ago."""
         self._recount()
         return self._threads
 
     def _recount(self) -> None:
-        """Update the workers now and then: they come and go."""
+        """Ask the scheduler for the workers' threads and resources, unless the last count is recent."""
         now = time.monotonic()
         if now - self._counted < (_RECOUNT if self._threads else _RECOUNT / 10):
             return
@@ -168,7 +169,7 @@ class ClusterEngine:
         future.add_done_callback(partial(self._ended, task.name))
 
     def _asked(self, task: Task) -> dict[str, float]:
-        """Return the resources that this job needs of those that workers declare: never more than one of them has."""
+        """Return name -> amount of the declared resources that a task needs: never more than a single worker has."""
         asked: dict[str, float] = {}
         if task.job is not None and task.job.options.get("device") != "cpu":
             asked = {name: 1.0 for name in _ON_DML if self._declared.get(name)}
@@ -181,7 +182,7 @@ class ClusterEngine:
             yield from self._heard(event)
 
     def _pending(self) -> bool:
-        """Return whether jobs have not ended; end all of them if there was no worker for too long."""
+        """Return True if some jobs have not ended; if there was no worker for too long, add an end event for each."""
         if self._futures and not self.threads and time.monotonic() - self._manned >= self._patience:
             error = f"the cluster had no worker for {self._patience:g} s"
             for name in self._futures:
@@ -207,7 +208,7 @@ class ClusterEngine:
         yield event
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Handle an event of a worker, in Dask's own thread."""
+        """Put a worker's event into the queue; Dask calls this in its own thread."""
         _, (name, text) = event
         if text == _STOPPED:
             self._stopped.add(name)
@@ -216,7 +217,7 @@ class ClusterEngine:
             self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
     def _ended(self, name: str, future: object) -> None:
-        """Handle the end of a task, in a thread of Dask's."""
+        """Put the end of a task into the queue; Dask calls this in its own thread."""
         try:
             self._events.put(self._outcome(name, future))
         except Exception as wrong:  # any error becomes a result, and the fleet continues
@@ -257,7 +258,10 @@ class ClusterEngine:
 
 
 def _bounded(connect: Callable[[], object]) -> object:
-    """Connect in bounded time: Dask waits without end for the first word of a server that is not a scheduler."""
+    """Return the result of ``connect``, or its error; raise TimeoutError if it takes too long.
+
+    Dask itself waits without end for a server that is not a scheduler.
+    """
     answers: queue.Queue[object] = queue.Queue()
 
     def run() -> None:
@@ -278,7 +282,7 @@ def _bounded(connect: Callable[[], object]) -> object:
 
 
 def _silenced() -> dict[str, int]:
-    """Silence Dask's logs about a lost connection, which dmlprep reports in one line; return the old levels."""
+    """Silence Dask's loggers, since dmlprep reports lost connections itself; return logger name -> old level."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:
@@ -292,7 +296,14 @@ def _heard_again(levels: Mapping[str, int]) -> None:
 
 
 def _at_worker(topic: str, name: str, here: list[object] | None, order: bytes) -> tuple[int, str, float]:
-    """Run a task in this process, which is a worker's: exit code, error, seconds."""
+    """Run a task in this process, which is a Dask worker; return exit code, error text and seconds.
+
+    Args:
+        topic: the Dask topic to which events about the task go.
+        name: the task's name.
+        here: ``Keys.here`` of the submitting machine; other versions on this worker are an error.
+        order: the pickled function and task.
+    """
     from distributed import get_worker
 
     began = time.monotonic()

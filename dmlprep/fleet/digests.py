@@ -1,6 +1,7 @@
-"""SHA-256 of files, read again only if device, number, size or times of last change show another file.
+"""Compute SHA-256 of files with a cache: a file is read again only if device, inode, size or times have changed.
 
-A file that changes in the same moment as it is read may keep its times (git's "racy" entries): it is not kept.
+A file that changes in the same moment as it is read may keep its times (git's "racy" entries): so recent files are not
+stored in the cache.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 
 _MOST = 200_000
-"""Most files in the cache."""
+"""Most files in the stored cache."""
 
 _YOUNG = 2_500_000_000
-"""Nanoseconds: FAT stores times of last change in steps of two seconds."""
+"""Nanoseconds: a file that changed more recently is not stored in the cache. FAT stores times in steps of 2 s."""
 
 _FORMAT = 1
 
@@ -41,7 +42,7 @@ class _Cache(msgspec.Struct, frozen=True):
 
 
 class Digests:
-    """The digests of one fleet, kept in ``file``; if that is broken or missing, every file is read."""
+    """The cache of digests of one fleet, loaded from ``file``; if that is broken or missing, every file is read."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -51,7 +52,7 @@ class Digests:
         """Files that were read."""
 
     def of(self, path: Path) -> str:
-        """Return the SHA-256 of a plain file, in hexadecimal."""
+        """Return the SHA-256 of a plain file, in hexadecimal; raise OSError if it cannot be read or is not plain."""
         name = os.path.abspath(path)
         identity = _identity(path)
         for known in (self._entries.get(name), self._before.get(name)):
@@ -66,7 +67,7 @@ class Digests:
         return sha
 
     def save(self) -> None:
-        """Write the digests; an error costs time only."""
+        """Write the cache to its file. Errors are ignored: they only cost time in the next run."""
         if self._file is None:
             return
         with contextlib.suppress(OSError, OutputError):

@@ -1,4 +1,4 @@
-"""Engines run the tasks of a fleet, here or on other machines, and yield their events in any order."""
+"""The interface of engines, which run the tasks of a fleet on this or other machines and yield events about them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any, Protocol, TypeVar
 from dmlprep.fleet.matrix import Job
 
 WAIT = 0.2
-"""Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
+"""The most seconds of one wait; longer waits are repeated, so that Ctrl-C works on Windows."""
 
 E = TypeVar("E")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One command line of dmlprep, without the program; it needs ``memory`` bytes (``needs.memory_needed``).
+    """One command line of dmlprep to run.
 
     Attributes:
-        job: ``None`` for a task that is only a command line.
-        facts: dependencies of the job (``keys.Keys.facts``), so that another machine can compare.
+        arguments: the command line without the program.
+        memory: bytes of memory that it needs (``needs.memory_needed``).
+        job: the job that it runs; ``None`` for a task that is only a command line.
+        facts: everything that the job depends on (``keys.Keys.facts``), so that another machine can compare.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Progress:
-    """A line that a task wrote: a step is done."""
+    """A task wrote a line: a step is done."""
 
     name: str
     text: str
@@ -54,8 +56,8 @@ class Ended:
     """A task has ended.
 
     Attributes:
-        exit_code: code of the command; 3 if it was ended for its memory, or never ran.
-        error: the reason, for people, if the job left no record; ``code`` is its finding code.
+        exit_code: exit code of the command; 3 if it was killed for its memory, or never ran.
+        error: the reason as text, for a task that left no record; ``code`` is its finding code.
     """
 
     name: str
@@ -69,24 +71,32 @@ Event = Started | Progress | Ended
 
 
 class Engine(Protocol):
-    """Runs tasks. An engine is used by one thread."""
+    """Runs tasks in parallel, and yields events about them in any order. Only one thread may use an engine."""
 
     @property
     def room(self) -> int:
         """The number of tasks that ``submit`` accepts now; below 1, call ``results`` first."""
 
     def submit(self, task: Task) -> None:
-        """Run a task, when its turn comes."""
+        """Add a task; the call returns without waiting for it."""
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
-        """Yield what happened since; ``wait`` (or seconds at most) for the next event if a task has not ended."""
+        """Yield the events since the last call.
+
+        ``wait``: True waits for the next event if there is none and a task has not ended; a number waits at most so
+        many seconds; False does not wait.
+        """
 
     def close(self) -> None:
-        """End what still runs, with all that it began."""
+        """Kill all running tasks with their child processes, and drop the waiting ones."""
 
 
 def waited(events: queue.Queue[E], wait: bool | float, pending: Callable[[], bool]) -> Iterator[E]:
-    """Yield the events of a queue; ``wait`` (or seconds at most) for the first while tasks are ``pending``."""
+    """Yield the events in a queue until it is empty.
+
+    ``wait``: True waits for the first event as long as ``pending()`` is true; a number waits at most so many seconds;
+    False does not wait.
+    """
     until = math.inf if wait is True else time.monotonic() + wait
     while pending() and (remaining := until - time.monotonic()) > 0:
         with contextlib.suppress(queue.Empty):

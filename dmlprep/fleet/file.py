@@ -1,4 +1,7 @@
-"""The file of a fleet. Its fields are those of the project file, and three that are lists: axes of a matrix."""
+"""Read the file of a fleet. It has the fields of a project file, and ``recipes``, ``targets`` and ``sizes``.
+
+These three are lists of choices, the axes of the matrix of jobs.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,19 @@ from dmlprep.pipeline.project import Entry, Reader
 CODE = "DP905"
 _PAGE = "docs/fleet.md"
 _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names of sizes are names of folders."""
+"""Pattern of a valid name in ``sizes``: it becomes the name of a folder."""
 
 _AXES = {"recipes": "recipe", "targets": "target"}
 
 _FIELDS: dict[str, object] = {"recipes": list[str], "targets": list[str], "sizes": dict[str, dict[str, Value]]}
-"""Axes of the matrix: recipes instead of ``recipe``, targets instead of ``target``, and pins by the sizes' name.
+"""Type of each axis: lists of recipes (instead of ``recipe``) and targets (instead of ``target``), and name -> pins.
 
-The pins of a size override ``pins``; ``sizes = {}`` removes the axis.
+The pins of a name in ``sizes`` override ``pins``; ``sizes = {}`` removes the axis.
 """
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs to leave out: those that match every field that is set. Each is a pattern, or a list of them."""
+    """A rule that excludes the jobs that match every field that is set. A field is a pattern, or a list of patterns."""
 
     model: str | list[str] = []
     recipe: str | list[str] = []
@@ -46,7 +49,14 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class FleetFile:
-    """A fleet: options of every model, entries by path or pattern (relative to ``file``), and jobs to leave out."""
+    """The content of a fleet's file.
+
+    Attributes:
+        defaults: options for every model.
+        models: path or pattern of models, relative to the file's folder -> options for them.
+        exclude: rules for jobs to leave out.
+        file: path of the file.
+    """
 
     defaults: Entry
     models: dict[str, Entry]
@@ -59,13 +69,17 @@ class FleetFile:
 
     @property
     def out(self) -> Path | None:
-        """The folder of all results, which must be in the file's folder."""
+        """The output folder, which must be inside the file's folder; ``None`` if the file names none."""
         if "out" not in self.defaults:
             return None
         return _reader(Path(self.file)).inside(self.folder / self.defaults["out"], "defaults.out")
 
     def files(self, pattern: str) -> list[Path]:
-        """Return the models that match a pattern, in the order of their names; absolute."""
+        """Return absolute paths of the models that match a pattern, sorted by name, without results of the fleet.
+
+        Raises:
+            UsageError: DP905, no file matches.
+        """
         reader = _reader(Path(self.file))
         try:
             models = matching(self.folder, pattern)
@@ -78,7 +92,7 @@ class FleetFile:
 
 
 def read_fleet(path: Path) -> FleetFile:
-    """Read the file of a fleet; ``UsageError`` DP905 if it is wrong or belongs to another user."""
+    """Return the content of a fleet's file; raise ``UsageError`` DP905 if it is wrong or belongs to another user."""
     reader = _reader(path)
     reader.check_owner()
     data = reader.document()
@@ -90,7 +104,9 @@ def read_fleet(path: Path) -> FleetFile:
         name = f"models.{toml_key(pattern)}"
         models[pattern] = _entry(reader, table, name)
         if "out" in models[pattern]:
-            raise reader.wrong(f"'{name}.out': a fleet has one output folder", "write out under [defaults]")
+            raise reader.wrong(
+                f"'{name}.out' is not allowed: a fleet has one output folder", "write out under [defaults]"
+            )
     rules = []
     for number, table in enumerate(reader.table(data, _Top).exclude, 1):
         rules.append(reader.table(table, Rule, f"exclude {number}"))
@@ -104,7 +120,7 @@ def _reader(path: Path) -> Reader:
 
 
 def _entry(reader: Reader, data: object, name: str) -> Entry:
-    """Return a table with options and axes."""
+    """Return a table of the file with options and axes, after checks; ``name`` is the table's name, for errors."""
     entry = reader.entry(data, name=name, axes=_FIELDS)
     for many, one in _AXES.items():
         choices = entry.get(many)

@@ -1,7 +1,8 @@
-"""A digest of all that a job depends on: equal digests, equal results.
+"""Compute the key of a job: a digest of everything that the job depends on. Equal keys mean equal results.
 
-It covers the model's bytes, the recipe with all settings, the feeds, the metric, the device with its libraries, and
-dmlprep's own code. Only the run itself finds data files: they are compared with the record of the earlier run.
+A key covers the content of the model file, the recipe with all settings, the feeds, the metric, the device with its
+libraries, and dmlprep's own code. It does not cover external data files, which only the run finds: ``places`` compares
+these with the earlier run.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _MOST_FEED_FILES = 20_000
 """Most files in one folder of feeds."""
 
 _LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
-"""Options that enter the key in another form than their values."""
+"""Options whose values are not in the key, because the key has the facts that they stand for (digests, the device)."""
 
 
 class Keys:
-    """Computes the keys of jobs; shared files are read once."""
+    """Collects everything that jobs depend on; files that several jobs share are read once."""
 
     def __init__(self, digests: Digests) -> None:
         self._digests = digests
@@ -42,11 +43,15 @@ class Keys:
 
     @cached_property
     def here(self) -> list[Any]:
-        """Digest of dmlprep's code, system, processor, and the versions of Python and its packages by name."""
+        """Facts about this machine: digest of dmlprep's code, system, processor, and name -> version of packages."""
         return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
     def plan(self, job: Job) -> Plan:
-        """Return the plan of a job with all its settings; ``UsageError`` if the recipe or a setting is wrong."""
+        """Return the plan of a job: its recipe with all settings resolved for its target.
+
+        Raises:
+            UsageError: the recipe or a setting is wrong.
+        """
         proof = _proof(job)
         wanted = canonical([job.recipe, job.target, list(job.settings.items()), job.pins, proof])
         if wanted not in self._plans:
@@ -57,7 +62,12 @@ class Keys:
         return self._plans[wanted]
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Return what the job depends on, by kind, as plain values; ``OSError`` if a file cannot be read."""
+        """Return kind -> plain value of everything that the job depends on (``model``: a digest, ``steps`` ...).
+
+        Raises:
+            OSError: a file cannot be read.
+            UsageError: the recipe or a setting is wrong.
+        """
         plan = self.plan(job)
         recipe = plan.recipe
         file, function = metric_of(job, plan)
@@ -79,7 +89,10 @@ class Keys:
         return plain
 
     def _device(self, plan: Plan) -> str:
-        """Return the identity of the DirectML that the job is proved on, or a word instead."""
+        """Return the identity of the DirectML device that the job is proved on.
+
+        Otherwise ``off``, ``none`` for no device, or ``available: NAME`` for a device without an identity.
+        """
         if plan.recipe.parity.dml == "off":
             return "off"
         release = plan.target.ort_version
@@ -97,12 +110,15 @@ class Keys:
 
 
 def key_of(facts: Mapping[str, object]) -> str:
-    """Return the key of ``facts``: SHA-256 in hexadecimal."""
+    """Return the key of a job from its ``facts``: SHA-256 in hexadecimal."""
     return hashlib.sha256(canonical(facts)).hexdigest()
 
 
 def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
-    """Return the file of the user's metric, ``None`` for one of dmlprep's, and the name of its function."""
+    """Return the file of the job's metric and the name of its function.
+
+    The file is ``None`` for a metric of dmlprep; the name is empty for a job without a metric.
+    """
     named, folder = job.options.get("metric", ""), Path()
     if not named:
         named = plan.recipe.parity.metric
@@ -112,7 +128,7 @@ def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
 
 
 def _proof(job: Job) -> dict[str, object]:
-    """Return the settings that follow from the job's device."""
+    """Return the settings of the proof that follow from the job's options ``device`` and ``require_dml``."""
     try:
         return Session(**{name: job.options[name] for name in ("device", "require_dml") if name in job.options}).proof
     except UsageError as error:
@@ -121,7 +137,10 @@ def _proof(job: Job) -> dict[str, object]:
 
 
 def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """Yield every file of feeds with its name: its input, or its path below the given folder."""
+    """Yield (name, path) of every file in the option ``feeds``.
+
+    The name is ``INPUT=`` for ``INPUT=FILE``, the path below the folder for a folder, and the suffix for another file.
+    """
     for feed in feeds:
         path = Path(feed)
         if path.is_dir():

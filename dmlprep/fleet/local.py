@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine, as many in parallel as its memory and processors allow."""
+"""Run jobs as processes of this machine, as many in parallel as its memory and processors allow."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ _LOOK = 0.5
 """Seconds between two checks of a job's memory."""
 
 _LINES, _LONGEST = 3, 4000
-"""Last lines of a job that an error shows where the job left no record, and bytes of a line."""
+"""How many of a job's last lines its error shows if the job left no record, and the most bytes of a line."""
 
 _LEAVE = 5.0
-"""Most seconds for a killed job to end."""
+"""The most seconds to wait until killed jobs have ended."""
 
 _AHEAD = 2
-"""Tasks for each parallel job that are accepted before their turn."""
+"""The most tasks that the engine accepts at a time, for each job that may run in parallel."""
 
 
 class LocalEngine:
-    """Runs each task as a process with a limit of memory; a task that does not fit waits until others have ended.
+    """An ``Engine`` that runs each task as a process of this machine, with a memory limit.
+
+    A task that does not fit next to the others waits until they have ended.
 
     Args:
-        room: number of jobs at a time, and their memory.
+        room: the most jobs at a time, and their memory together.
         command: makes the command line of a process from the task's arguments; by default dmlprep's own.
         remedy: how to leave more memory for a job, for the error text.
     """
@@ -92,7 +94,7 @@ class LocalEngine:
             sweep()  # their temporary files
 
     def _dispatch(self) -> None:
-        """Start the tasks that fit, in order; smaller ones may overtake one that is too large."""
+        """Start the waiting tasks that fit now, in order; a smaller task may overtake a task that is too large."""
         with self._lock:
             for task in [*self._waiting]:
                 if self._closed or not self._fits(task):
@@ -124,7 +126,7 @@ class LocalEngine:
         self._dispatch()
 
     def _process(self, task: Task) -> tuple[int, str]:
-        limit = MemoryLimit(self._space.limit(task.memory), "the part of one job of this fleet")
+        limit = MemoryLimit(self._space.limit(task.memory), "the share of one job of this fleet")
         variables = {"PYTHONIOENCODING": "utf-8"}
         if limit.nbytes:
             variables[VARIABLE] = f"{max(1, limit.nbytes >> 20)}M"

@@ -1,4 +1,4 @@
-"""The jobs of a fleet: every model with each of its recipes, targets and sizes, without those that are excluded."""
+"""Make the jobs of a fleet: every model with each of its recipes, targets and sizes, without the excluded ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_JOBS = 100_000
 _MOST_SHARDS = 10_000
 _HIDDEN, _OWN = ".dmlprep-", "is a reserved name of dmlprep"
 _PLAIN = "@static-fp32"
-"""The default recipe, as on the command line."""
+"""The recipe of a job for which the file names none; it is also the default of ``prepare``."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,13 @@ class Job:
     """One model with one recipe, for one target, with one set of sizes.
 
     Attributes:
-        name: ``vision/detector/ort-1.24/large``: the model, then each axis of the file; also its folder.
-        model: relative to the working folder if it is below it; ``shown``: relative to the file, with ``/``.
-        recipe: a built-in one, or a path; ``written``: as in the file.
-        target: empty for the recipe's own.
-        size: name of the sizes; empty without that axis.
+        name: ``vision/detector/ort-1.24/large``: the model, then the choice of each axis (recipes, targets, sizes). It
+            is also the job's folder below the output folder.
+        model: path of the model, relative to the working folder if it is below it.
+        shown: path of the model relative to the folder of the fleet's file, with ``/``.
+        recipe: name of a built-in recipe, or path of a recipe; ``written``: the same as the file writes it.
+        target: name of the target; empty for the recipe's own.
+        size: name of the set of sizes; empty if the model has none.
         options: other options, by the names of ``prepare``'s arguments.
     """
 
@@ -55,7 +57,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Shard:
-    """Part ``index`` of ``count``, from 1. A job belongs to the same part whatever other jobs there are."""
+    """Part ``index`` of ``count`` parts of a fleet's jobs, counted from 1.
+
+    The part of a job depends only on its name, not on the other jobs.
+    """
 
     index: int = 1
     count: int = 1
@@ -64,13 +69,17 @@ class Shard:
         return f"{self.index}/{self.count}" if self.count > 1 else ""
 
     def holds(self, job: Job) -> bool:
-        """Return whether the job is in this part, by the digest of its name."""
+        """Return True if the job belongs to this part, by the digest of its name."""
         digest = hashlib.sha256(job.name.encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
 
 
 def read_shard(text: str) -> Shard:
-    """Parse ``3/8``; an empty text is all jobs."""
+    """Parse the option ``--shard``: ``3/8`` is part 3 of 8, an empty text is the one part with all jobs.
+
+    Raises:
+        UsageError: the text has another form.
+    """
     if not text:
         return Shard()
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
@@ -81,7 +90,11 @@ def read_shard(text: str) -> Shard:
 
 
 def jobs_of(fleet: FleetFile) -> list[Job]:
-    """Return all jobs that are not excluded, in the order of the file; ``UsageError`` if an entry matches nothing."""
+    """Return all jobs that are not excluded, in the order of the file.
+
+    Raises:
+        UsageError: DP905, an entry matches nothing, two jobs have one name, or there are no or too many jobs.
+    """
     models = _models(fleet)
     count = 0
     for _, entries in models.values():
@@ -104,7 +117,13 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
 
 
 def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
-    """Return the jobs that patterns match: their names, the start of these, or the models' paths. Empty: all."""
+    """Return the jobs that match one of the patterns of ``--only``; all jobs if there are no patterns.
+
+    A pattern matches the name of a job, the folders at the start of the name, or the path of the model.
+
+    Raises:
+        UsageError: a pattern matches no job.
+    """
     if not only:
         return list(jobs)
     names: set[str] = set()
@@ -119,12 +138,12 @@ def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
 
 
 def sharded(jobs: Sequence[Job], shard: Shard) -> list[Job]:
-    """Return the jobs of a part."""
+    """Return the jobs that belong to a part."""
     return [job for job in jobs if shard.holds(job)]
 
 
 def _few(names: Iterator[str]) -> list[str]:
-    """Return at most 12 names for an error."""
+    """Return at most 12 names, sorted, for an error; a last text says how many more there are."""
     every = sorted(set(names))
     return every if len(every) <= 12 else [*every[:12], f"... {len(every) - 12} more"]
 
@@ -136,7 +155,7 @@ def _named(job: Job, pattern: str) -> bool:
 
 
 def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
-    """Return each model with its part of the name, and with the entries that apply to it."""
+    """Return model -> (first part of the names of its jobs, the entries that apply to it, ``defaults`` first)."""
     models: dict[Path, tuple[str, list[Entry]]] = {}
     for pattern, entry in fleet.models.items():
         fixed = _fixed(fleet.folder, pattern)
@@ -150,7 +169,7 @@ def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
 
 
 def _fixed(folder: Path, pattern: str) -> Path:
-    """Return the part of a pattern before its first wildcard, as a folder."""
+    """Return the folder of a pattern before its first wildcard; ``folder`` is the folder of the fleet's file."""
     fixed = Path()
     for part in Path(pattern).parts[:-1]:
         if is_pattern(part):
@@ -160,7 +179,10 @@ def _fixed(folder: Path, pattern: str) -> Path:
 
 
 def _axes(entries: Sequence[Entry]) -> list[tuple[list[str], bool]]:
-    """Return the recipes, targets and names of sizes that apply (the last entry's), and whether each is an axis."""
+    """Return the choices of recipes, targets and names of sizes for a model, each with True if it is an axis.
+
+    The last entry that has a choice decides. Only an axis becomes a part of the jobs' names.
+    """
     recipes, targets, sizes = ([_PLAIN], False), ([""], False), ([""], False)
     for entry in entries:
         if "recipes" in entry or "recipe" in entry:
@@ -235,7 +257,7 @@ def _rule(rule: Rule) -> Callable[[Job], bool]:
 
 
 def _nearest(rule: Rule, jobs: Sequence[Job]) -> str:
-    """Return a suggestion for the field that matches no job."""
+    """Return, for a rule that excludes no job, a suggestion for its first field that matches no job."""
     for name in ("model", "recipe", "target", "size"):
         patterns = getattr(rule, name)
         there = {getattr(job, {"model": "shown", "recipe": "written"}.get(name, name)) for job in jobs}

@@ -1,4 +1,4 @@
-"""How much memory a job needs, and how many jobs this machine has room for."""
+"""Estimate how much memory a job needs, and how many jobs may run on this machine at a time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from dmlprep.process.starting import allowed_memory
 
 _ON_CPU, _ON_DML = 250 << 20, 1536 << 20
 _TIMES = 2.5
-"""Bytes of a base, and multiples of the weights: above all values measured by ``tests/benchmarks/fleet.py --memory``.
+"""A job needs a base (``_ON_CPU`` or ``_ON_DML`` bytes) and this many times the size of the weights.
 
-The figures are in docs/figures.md. The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU.
+Both are above all values measured by ``tests/benchmarks/fleet.py --memory`` (docs/figures.md). The base of DirectML is
+that on Linux: Wine, and a driver that computes on the CPU.
 """
 
 
 def memory_needed(nbytes: int, *, dml: bool) -> int:
-    """Return the peak of private memory, in bytes, to prepare and prove a model of ``nbytes``, over all processes."""
+    """Return the estimated peak of private memory, in bytes, to prepare and prove a model of ``nbytes`` bytes.
+
+    It includes all processes of the job. ``dml``: the job uses DirectML.
+    """
     return (_ON_DML if dml else _ON_CPU) + int(_TIMES * nbytes)
 
 
 def model_bytes(model: Path) -> int:
-    """Return the bytes of a model's file and of files with its name next to it, which are probably its data."""
+    """Return the size in bytes of a model's file, and of files with its name next to it, which are probably its data.
+
+    A file that cannot be read counts 0.
+    """
     total = 0
     with contextlib.suppress(OSError):
         total = model.stat().st_size
@@ -38,24 +45,24 @@ def model_bytes(model: Path) -> int:
 
 
 def job_memory(job: Job) -> int:
-    """Estimate the bytes that a job needs."""
+    """Return the estimated memory that a job needs, in bytes."""
     return memory_needed(model_bytes(job.model), dml=job.options.get("device") != "cpu")
 
 
 @dataclass(frozen=True)
 class Room:
-    """The room for all jobs together: how many at a time, and their bytes of memory; 0 if unknown."""
+    """The limits for all jobs together: ``jobs`` at a time, and ``memory`` in bytes (0 if unknown)."""
 
     jobs: int
     memory: int
 
     def limit(self, needed: int) -> int:
-        """Return the most bytes for one job: its share of the memory, or its needs if larger; 0 for no limit."""
+        """Return the memory limit of one job in bytes: an equal share, or ``needed`` if larger; 0 for no limit."""
         return min(max(needed, self.memory // self.jobs), self.memory)
 
 
 def room(jobs: int | None = None) -> Room:
-    """Return the room of this machine: a job for each processor of this process, and the memory for workers."""
+    """Return the limits of this machine: ``jobs``, by default one for each processor, and the memory for processes."""
     if jobs is None:
         jobs = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return Room(jobs, allowed_memory().nbytes)

@@ -1,4 +1,4 @@
-"""The row of each job in a fleet's table, and its findings, from the job's record."""
+"""Make the row of a job in the fleet's table, and its findings, from the job's run record."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dmlprep.record.run_record import RunFacts, headline
 
 _NO_RECORD = "DP906"
 _RAISED = {UsageError.exit_code, InternalError.exit_code}
-"""Exit codes of runs that came to no outcome: their records hold an error and nothing else."""
+"""Exit codes of runs that failed before any result: their records contain only an error."""
 
 _OF_THE_MODEL = {"DP001", "DP016", "DP017"}
-"""Codes of files that are not models: the same bytes fail again."""
+"""Finding codes of files that are not usable models: a run with the same file fails again."""
 
 _OF_THE_MACHINE = {"DP013"}
-"""Codes of refusals that another machine, or this one with less to do, need not repeat: a limit was exceeded."""
+"""Finding codes of failures that may not occur again, on another machine or with less load: a limit was exceeded."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Done:
     """A job that has ended, with its row of the fleet's record.
 
     Attributes:
-        findings: the run's record with its findings alone, for SARIF and annotations.
-        data: SHA-256 of the data files that the run read.
-        lasting: whether the outcome follows from the job's key.
+        findings: the run's record without everything but its findings, for SARIF and annotations.
+        data: path -> SHA-256 of the data files that the run read.
+        lasting: True if a run with the same key would end the same way.
     """
 
     row: JobRecord
@@ -45,7 +45,7 @@ class Done:
 
 
 def read_record(path: Path) -> RunRecord | None:
-    """Return a run's record; ``None`` if it cannot be read."""
+    """Return a run's record from its file; ``None`` if it cannot be read."""
     try:
         return RunRecord.read(path)
     except InputError:
@@ -53,7 +53,12 @@ def read_record(path: Path) -> RunRecord | None:
 
 
 def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known: bool = False) -> Done:
-    """Return the row of a job that ended now or before; ``record`` is ``None`` if the run left none."""
+    """Return the row and findings of a job that ended.
+
+    Args:
+        record: the record of the run; ``None`` if it left none.
+        is_known: True for a job that ended in an earlier run of the fleet.
+    """
     if record is None or record.exit_code != ended.exit_code:
         return without_record(job, ended, key, is_known=is_known)
     if record.exit_code in _RAISED and record.error is not None:
@@ -92,8 +97,11 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known
 
 
 def without_record(job: Job, ended: Ended, key: str, *, is_known: bool = False) -> Done:
-    """Return the row of a job without a record: its input cannot be used, or it was ended. It is never good."""
-    error = ended.error or f"the job ended with exit code {ended.exit_code} without a record"
+    """Return the row and one finding of a job without a usable record: its input cannot be used, or it was killed.
+
+    Such a job always counts as failed.
+    """
+    error = ended.error or f"the job ended with exit code {ended.exit_code} and wrote no record"
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)
     row = _row(job, ended, key, reused=is_known, level="bad", error=error, summary=error)

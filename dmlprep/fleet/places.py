@@ -1,7 +1,7 @@
-"""The folder of one job: it shows if the job is done, so that it is not repeated, and never mixes two runs.
+"""The output folder of one job: it shows whether the job is done, so that it is not repeated, and never mixes two runs.
 
-``job.json`` names the run of the files next to it, with their digests. It is written before the job runs, without an
-outcome, and again when the job has ended. Files that no ``job.json`` lists are not the fleet's.
+``job.json`` has the key of the run that wrote the other files, and their digests. It is written before the job runs,
+without an outcome, and again when the job has ended. Files that ``job.json`` does not list do not belong to the fleet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmlprep.fleet.digests import Digests
 
 MODEL, RECORD, REPORT, STATE = "model.onnx", "run.json", "report.html", "job.json"
 FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)
-"""The files that a job writes."""
+"""The names of the files that a job writes, except ``job.json``."""
 
 _FORMAT = 1
 _LASTING = (0, 1, 2)
@@ -32,12 +32,12 @@ Jobs with other exit codes depend on the machine, and are tried again.
 
 
 def is_result(path: Path) -> bool:
-    """Return whether a job wrote a file."""
+    """Return True if a file has the name of a job's result, and a ``job.json`` is next to it."""
     return path.name in FILES and os.path.isfile(path.parent / STATE)
 
 
 def remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder and those above it, up to ``top``, that are empty."""
+    """Remove a folder and the folders above it, up to but without ``top``, if they are empty."""
     for path in (folder, *folder.parents):
         if path == top:
             break
@@ -46,15 +46,16 @@ def remove_empty(folder: Path, top: Path) -> None:
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``job.json``.
+    """The content of ``job.json``.
 
     Attributes:
-        key: digest of all that the job depended on, except data files.
-        exit_code: ``None`` while it runs, or if that run was ended.
+        key: digest of everything that the job depended on, except data files.
+        exit_code: ``None`` while the job runs, or if its run was killed.
+        error: the reason of a failure as text.
         code: the finding code of ``error``, if there is no record.
-        reads: SHA-256 of the model's data files by path, relative to the fleet's file.
-        files: SHA-256 of its results, by name.
-        lasting: whether the outcome follows from the key.
+        reads: path -> SHA-256 of the model's data files; paths are relative to the folder of the fleet's file.
+        files: name -> SHA-256 of the files that the job wrote.
+        lasting: True if a run with the same key would end the same way.
     """
 
     format: int = _FORMAT
@@ -75,12 +76,15 @@ class Place:
         self.folder, self._base = folder, base
 
     def state(self) -> State | None:
-        """Read ``job.json``; ``None`` if it cannot be read."""
+        """Return the content of ``job.json``; ``None`` if it cannot be read."""
         state = cached_json(self.folder / STATE, State, 1 << 22)
         return state if state is not None and state.format == _FORMAT else None
 
     def known_state(self, key: str, digests: Digests) -> State | None:
-        """Return the outcome for ``key`` if its data files and all its results are unchanged."""
+        """Return the state of a finished job with this key, if its data files and all its results are unchanged.
+
+        ``None`` otherwise: the job must run.
+        """
         state = self.state()
         if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:
             return None
@@ -95,7 +99,11 @@ class Place:
             return None
 
     def begin(self, key: str, *, force: bool) -> None:
-        """Record that a job begins here; refuse a folder with files that are not the fleet's."""
+        """Write a ``job.json`` without an outcome: a job with this key begins in the folder.
+
+        Raises:
+            OutputError: the folder has files that do not belong to a fleet (without ``force``), or cannot be written.
+        """
         if not force and not os.path.lexists(self.folder / STATE):
             for name in FILES:
                 if os.path.lexists(self.folder / name):
@@ -110,9 +118,10 @@ class Place:
     def settle(
         self, key: str, exit_code: int, digests: Digests, *, record: Path | None, reads: dict[Path, str], **more: Any
     ) -> None:
-        """Write the state of a job that ended, with ``more`` fields.
+        """Write the ``job.json`` of a job that ended; ``more`` are further fields of ``State``.
 
-        A result that is not good replaces an earlier one by the run's ``record``. ``reads``: SHA-256 of data files.
+        If the job failed, its earlier results are removed first, and ``record``, the record of the run, is moved into
+        the folder. ``reads``: path -> SHA-256 of the data files that the run read.
         """
         try:
             if exit_code != 0:
@@ -130,7 +139,10 @@ class Place:
         write_file(self.folder / STATE, to_compact(state))
 
     def restore(self, before: State | None, top: Path) -> None:
-        """Restore the state before a job that was stopped, and remove folders below ``top`` that it left empty."""
+        """Restore ``job.json`` after a job that was stopped; ``before`` is its earlier content.
+
+        If ``before`` is ``None`` and there are no results, remove ``job.json`` and empty folders below ``top``.
+        """
         if before is not None:
             write_file(self.folder / STATE, to_compact(before))
             return

@@ -1,4 +1,4 @@
-"""Folders of jobs that the fleet's file no longer names: find them, and remove only what a fleet wrote."""
+"""Find the folders of jobs that the fleet's file no longer names, and remove only files that a fleet wrote."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
 from dmlprep.portable.locks import held
 
 _MOST = 1_000_000
-"""Most names below the fleet's folder to examine."""
+"""Most files and folders below the output folder to examine."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
-    """Return the jobs that have a folder below ``out`` and are not in ``names``, the jobs of the file, sorted.
+    """Return the names of jobs that have a folder below ``out`` but are not in ``names``, the jobs of the file, sorted.
 
-    A folder is a job's if it has a ``job.json`` that a fleet wrote. Links are not followed.
+    A folder belongs to a job if it has a ``job.json`` that a fleet wrote. Links are not followed. Without a fleet's
+    state folder in ``out``, the list is empty.
     """
     if not os.path.isdir(out / STATE_FOLDER):
         return []
@@ -35,9 +36,9 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
 
 
 def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
-    """Remove the results of jobs that the file no longer names, and folders that become empty.
+    """Remove the results of jobs that the file no longer names, and folders that become empty; report each job.
 
-    A file of other content than the fleet wrote, a link, and anything else stays; so does a job of another run.
+    Changed files, links and all other files stay, and so do jobs that another run is working on.
     """
     digests = Digests(out / STATE_FOLDER / "digests.json")
     for name in gone_jobs(out, names):
@@ -45,7 +46,7 @@ def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
 
 
 def _pruned(out: Path, name: str, digests: Digests) -> bool:
-    """Remove one job's results; return whether its folder was removed too."""
+    """Remove one job's results, unless another run has the job; return True if its folder no longer exists."""
     folder = out / name
     with held(lock_of(out / STATE_FOLDER, name)) as ours:
         state = _state(folder)
@@ -66,7 +67,7 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
 
 
 def _state(folder: Path) -> State | None:
-    """Read ``job.json`` if it is a plain file that a fleet wrote."""
+    """Return the content of ``job.json`` if it is a plain file that a fleet wrote, otherwise ``None``."""
     if not _plain(folder / STATE):
         return None
     state = Place(folder, folder).state()

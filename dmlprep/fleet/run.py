@@ -1,7 +1,7 @@
-"""Run a fleet: known results stay, an engine runs the other jobs, and each result is written when its job ends.
+"""Run a fleet: skip jobs with known results, run the others by an engine, and store each result when its job ends.
 
-A fleet that was killed continues: a job is done when its ``job.json`` says so, and a result appears as a
-whole (``pipeline/prepare.py``). Locks are the system's, which go with the process that holds them.
+A fleet that was killed can be run again, and continues: a job is done if its ``job.json`` has an outcome, and a result
+appears as a whole (``pipeline/prepare.py``). The system releases the locks when a process ends.
 """
 
 from __future__ import annotations
@@ -32,38 +32,43 @@ from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
 
 STATE_FOLDER = ".dmlprep-fleet"
-"""Folder below the results, which marks them as a fleet's: cached digests, locks, temporary records."""
+"""Name of a folder in the output folder, with cached digests, locks and temporary records. It marks the output."""
 
 
 class FleetObserver:
-    """Receiver of a fleet's events. No method has to be overridden."""
+    """Receives the events of a fleet. The methods do nothing; override any of them."""
 
     def began(self, total: int) -> None:
-        """Report the number of jobs."""
+        """Called once at the start, with the number of jobs."""
 
     def runs_code(self, file: str, code: str) -> None:
-        """Report that a job will run code named in a file (a metric): ``FILE.py:FUNCTION``; once for each."""
+        """Called before jobs run code of the user (a metric), once for each ``file`` that names a ``code``.
+
+        ``file`` is the recipe or the fleet's file; ``code`` is ``FILE.py:FUNCTION``.
+        """
 
     def job_started(self, name: str) -> None:
-        """Report that a job runs."""
+        """Called when a job starts."""
 
     def job_progress(self, name: str, text: str) -> None:
-        """Report that a step of it is done."""
+        """Called when a step of a job is done; ``text`` is a line about it."""
 
     def job_ended(self, row: JobRecord) -> None:
-        """Report that a job has ended, or is known from before."""
+        """Called when a job has ended, or is skipped because its result is known."""
 
     def job_removed(self, name: str, whole: bool) -> None:
-        """Report that results of a job that the file no longer names were removed; ``whole``: with its folder."""
+        """Called when results of a job that the file no longer names were removed; ``whole``: with its folder."""
 
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """A fleet to run; other arguments are those of ``dmlprep.api.prepare_fleet``.
+    """A fleet to run; attributes without a description are arguments of ``dmlprep.api.prepare_fleet``.
 
     Attributes:
-        file, shard, only: for the record; ``base`` is the folder of the file.
-        engine: starts the engine of the jobs.
+        file, shard, only: for the record; ``jobs`` are already chosen by them.
+        base: the folder of the file.
+        out: the output folder.
+        engine: starts the engine that runs the jobs; it is called at the first job to run.
     """
 
     file: str
@@ -80,20 +85,25 @@ class FleetRequest:
 
 @dataclass(frozen=True)
 class Ran:
-    """A fleet that has ended: its record, and for each job, in the same order, its record with the findings alone."""
+    """The result of a fleet: its record, and for each job, in the same order, a run record with only its findings."""
 
     record: FleetRecord
     findings: list[RunRecord]
 
 
 def run_fleet(request: FleetRequest) -> Ran:
-    """Run the jobs: one that fails does not end the others. A ``UsageError`` is raised before anything runs."""
+    """Run the jobs of a fleet; a job that fails does not end the others.
+
+    Raises:
+        UsageError: a recipe or a setting is wrong; it is raised before any job runs.
+        OutputError: a folder cannot be written, or a result would overwrite a model.
+    """
     return _Run(request).run()
 
 
 @dataclass
 class _Active:
-    """A job that the engine has."""
+    """A job that was given to the engine: its key, its folder, the folder's earlier state, and its lock."""
 
     job: Job
     key: str
@@ -103,7 +113,7 @@ class _Active:
 
 
 class _Run:
-    """The state of one run."""
+    """The state of one run of a fleet."""
 
     def __init__(self, request: FleetRequest) -> None:
         self._request = request
@@ -143,7 +153,7 @@ class _Run:
         return Ran(record, [one.findings for one in results])
 
     def _check_inputs(self) -> None:
-        """Refuse results that would replace a model that is prepared."""
+        """Raise OutputError if a result would overwrite one of the models."""
         models = {os.path.normcase(os.path.realpath(job.model)) for job in self._request.jobs}
         for job in self._request.jobs:
             for name in FILES:
@@ -173,7 +183,10 @@ class _Run:
                 engine.close()
 
     def _begin(self, job: Job) -> Task | None:
-        """Return the task of a job; ``None`` if its result is known, or it cannot begin."""
+        """Lock a job's folder, mark the job as begun, and return its task.
+
+        ``None`` if its result is known, or if it cannot begin: its end is recorded already.
+        """
         key, lock = "", contextlib.ExitStack()
         try:
             facts = self._keys.facts(job)
@@ -202,7 +215,7 @@ class _Run:
         return Task(job.name, arguments, job_memory(job), job, facts)
 
     def _announce(self, job: Job) -> None:
-        """Announce the code that the job runs because a file names it."""
+        """Tell the observer which code of the user the job runs because a file names it, once for each."""
         plan = self._keys.plan(job)
         file, function = metric_of(job, plan)
         by_recipe = not job.options.get("metric") and not plan.recipe.name.startswith("@")
@@ -222,7 +235,7 @@ class _Run:
                 self._end(self._settled(self._active.pop(event.name), event))
 
     def _settled(self, active: _Active, ended: Ended) -> Done:
-        """Write the result of a job."""
+        """Store the result of a job that ended, release its lock, and return its row."""
         record = self._record(active.job)
         with active.lock:
             read = read_record(record)
@@ -250,7 +263,7 @@ class _Run:
         return result
 
     def _unchanged(self, active: _Active, result: Done) -> bool:
-        """Return whether the model and its data are still those that the run read."""
+        """Return True if everything that the job depends on, data files included, is unchanged since it began."""
         try:
             same = all(self._digests.of(path) == sha for path, sha in result.data.items())
             return same and key_of(self._keys.facts(active.job)) == active.key
@@ -258,7 +271,7 @@ class _Run:
             return False
 
     def _abandon(self) -> None:
-        """Restore the folders of jobs that were stopped."""
+        """Restore the folders of jobs that were stopped, and release their locks."""
         for active in self._active.values():
             with active.lock, contextlib.suppress(OSError, OutputError):
                 remove(self._record(active.job))
@@ -273,7 +286,7 @@ class _Run:
 
 
 def lock_of(own: Path, name: str) -> Path:
-    """Return the folder that is locked while a run works on a job; ``own`` is ``STATE_FOLDER`` of the fleet."""
+    """Return, and create, the folder that a run locks while it works on a job; ``own`` is the fleet's state folder."""
     folder = own / "locks" / _short(name)
     check_no_links(own.parent, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -285,7 +298,10 @@ def _short(name: str) -> str:
 
 
 def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -> tuple[str, ...]:
-    """Return the command line of a job, without the program; its record also goes to ``record``, even if it fails."""
+    """Return the command line of a job, without the program.
+
+    The job writes its results into ``folder``, and its record also to the file ``record``, even if it fails.
+    """
     words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
     words += ["--target", job.target] if job.target else []
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):

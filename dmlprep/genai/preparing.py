@@ -372,7 +372,9 @@ def _proved(run: _Run, source: GenaiFolder, result: GenaiFolder) -> bool:
     """Return True if the result may be moved into place."""
     record, request = run.record, run.request
     if request.prover is None:
-        verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not requested", decides=False)]
+        verdicts = [
+            Verdict(Check("proof"), outcome="not-run", reason="it was switched off (--no-proof)", decides=False)
+        ]
     else:
         request.observer.check_started("proof")
         proof = request.prover(source, result)

@@ -1,7 +1,7 @@
-"""Read a kit or a result from outside: a zip, or the folder that it was extracted to. Nothing is ever extracted here.
+"""Read a kit, or the result of a kit: a zip, or the folder that it was extracted to. A zip is never extracted.
 
-A zip from outside is hostile until shown otherwise. Sizes are checked against the document that lists the files, before
-any byte is read.
+A zip from outside is treated as hostile. It has a document (``kit.json`` or ``result.json``) that lists its files. The
+sizes are checked against that list before any other file is read.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ from dmlprep.portable.keys import LONGEST
 from dmlprep.record.buckets import FileEntry
 
 _DOCUMENT_BYTES = 64 << 20
-"""Largest kit.json or result.json: some hundred bytes for each feed, output and file."""
+"""Most bytes of kit.json or result.json: some hundred bytes for each feed, output and file."""
 
 _PIECE = 1 << 20
 
 _KINDS = "biufU"
-"""Kinds of arrays that models read and write: never objects, which would be pickles."""
+"""Kinds (``dtype.kind``) of arrays that may be read: never objects, which would be pickles."""
 
 
 def _safe(name: str) -> bool:
-    """Return whether a member's name stays inside a folder, on any system."""
+    """Return True if a file's name in a zip stays inside the zip's folder and is valid on any system."""
     return not any(map(file_name_problem, name.split("/")))
 
 
 class Bundle:
-    """Files by name, from a zip, a folder, or the folder of the document (``result.json``). A context manager.
+    """The files of a kit or result by name; a context manager, which closes the zip.
 
-    The ``document`` lists the files, except its own ``seal``.
+    Args:
+        path: the zip, the folder that it was extracted to, or the document in that folder.
+        document: name of the file that lists the others (``kit.json``, ``result.json``).
+        seal: name of the file with the signature of the document; the document does not list it.
 
     Raises:
-        InputError: there is no such file, it is not a zip, or its names are hostile.
+        InputError: there is no such file, it is not a zip, it lacks the document, or its names are hostile.
     """
 
     def __init__(self, path: Path, document: str, seal: str) -> None:
@@ -93,21 +96,25 @@ class Bundle:
             self._members[name] = info
 
     def wrong(self, what: str, fix: str) -> InputError:
-        """Return an error about this file."""
+        """Return an error (DP810) about this zip or folder."""
         return InputError(what, where=str(self.path), code="DP810", fix=fix)
 
     def _has(self, name: str) -> bool:
         return name in self._members if self._zip is not None else (self._folder / name).is_file()
 
     def size(self, name: str) -> int:
-        """Return a file's unpacked size in bytes, which the zip declares."""
+        """Return a file's unpacked size in bytes, as the zip declares it; raise InputError if the file is missing."""
         if not self._has(name):
             raise self.wrong(f"{name} is missing", "copy it again completely")
         return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file whose ``size`` was checked."""
+        """Open a file for reading in a ``with`` block; the caller has checked its ``size``.
+
+        Raises:
+            InputError: the file is damaged, a link, or cannot be read.
+        """
         try:
             if self._zip is not None:
                 with self._zip.open(self._members[name]) as file:
@@ -127,11 +134,11 @@ class Bundle:
             raise self.wrong(f"{name} is damaged: {error}", "copy it again completely") from error
 
     def read_document(self) -> bytes:
-        """Read the document, which has a largest size."""
+        """Return the content of the document as bytes; raise InputError if it has more than 64 MiB."""
         return self._read(self.document, _DOCUMENT_BYTES)
 
     def read_seal(self) -> bytes | None:
-        """Read the document's seal; ``None`` if there is none."""
+        """Return the content of the document's seal file as bytes; ``None`` if there is no such file."""
         return self._read(self.seal, LONGEST) if self._has(self.seal) else None
 
     def _read(self, name: str, most: int) -> bytes:
@@ -141,10 +148,11 @@ class Bundle:
             return file.read(most)
 
     def check_files(self, files: Mapping[str, FileEntry], *, most: int | None = None) -> None:
-        """Check names, sizes and digests of all files that the document lists, reading 1 MiB at a time.
+        """Compare all files with the list in the document: names, sizes and SHA-256; it reads 1 MiB at a time.
 
         Args:
-            most: largest number of bytes of all files together.
+            files: the list: name -> size and SHA-256.
+            most: largest allowed size of all files together, in bytes; ``None`` for no limit.
 
         Raises:
             InputError: a file is missing, unknown, of another size, or was changed.
@@ -187,7 +195,11 @@ class Bundle:
 
 
 def read_array(bundle: Bundle, name: str) -> Array:
-    """Read an array from a file that was checked; its header cannot ask for more than the file has."""
+    """Return an array from a ``.npy`` file that ``check_files`` has checked; text becomes an array of objects.
+
+    Raises:
+        InputError: the file is not a plain array, or its header does not match its length.
+    """
     size = bundle.size(name)
     try:
         with bundle.open(name) as file:

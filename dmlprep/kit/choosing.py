@@ -19,7 +19,11 @@ from dmlprep.record.tuning import Candidate, Tuned
 
 
 def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, key: Path | None = None) -> Tuned:
-    """Return the candidates with their verdicts and times of the other machine, and the choice."""
+    """Return the candidates with their verdicts and times on the other machine, and the choice among them.
+
+    Raises:
+        InputError: the kit has only one model, or kit and result are damaged or do not belong together.
+    """
     with returned(result, kit, key) as answer:
         listed, tuned = answer.manifest.candidates, answer.manifest.tuned
         if not listed or tuned is None or len(answer.result.others) != len(listed) - 1:
@@ -42,7 +46,7 @@ def _judged(one: Candidate, verdict: Verdict) -> Candidate:
 
 
 def _bench(answer: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
-    """Return the times of the candidates that passed, in the form of ``bench``."""
+    """Return the times of the candidates in the form of ``bench``; those that did not pass get a reason instead."""
     result = answer.result
     names = list(verdicts)
     right = {name: _turns(result, number) for number, name in enumerate(names) if verdicts[name].outcome == "passed"}
@@ -65,7 +69,7 @@ def _bench(answer: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
 
 
 def _turns(result: Result, number: int) -> dict[int, tuple[float, ...]]:
-    """Return the times by round, without values that are not times."""
+    """Return round -> times of single runs in seconds of candidate ``number``, without implausible values."""
     turns = result.turns.get(str(number), [])
     valid_turns = {at: tuple(seconds for seconds in turn if 0 < seconds < 1e6) for at, turn in enumerate(turns)}
     return {at: turn for at, turn in valid_turns.items() if turn}

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class KitModel(msgspec.Struct, frozen=True):
-    """The model: the user's ``name`` for it, and its ``file`` and ``data`` in the kit."""
+    """A model in a kit: ``name`` is the user's file name; ``file`` and ``data`` are its files in the kit."""
 
     name: str
     file: str
@@ -29,7 +29,7 @@ class KitModel(msgspec.Struct, frozen=True):
 
 
 class KitReference(msgspec.Struct, frozen=True):
-    """The model that computed the expected outputs. ``itself``: the packed model, on the CPU."""
+    """The model that computed the expected outputs; ``itself``: True if it is the packed model, run on the CPU."""
 
     name: str
     sha256: Digest
@@ -38,14 +38,17 @@ class KitReference(msgspec.Struct, frozen=True):
 
 
 class KitFeed(msgspec.Struct, frozen=True):
-    """Files of one feed, by input and by output."""
+    """The files of one feed in the kit: input name -> file, and output name -> file with the expected output."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]
 
 
 class KitCandidate(msgspec.Struct, frozen=True):
-    """One of several models of a kit from ``tune``, by its name there; the first is the kit's model."""
+    """One of several models in a kit that ``tune`` packed; ``name`` is its name in ``tune``.
+
+    The first candidate is the kit's ``model``. ``weak``: as in ``Manifest``.
+    """
 
     name: str
     model: KitModel
@@ -54,15 +57,19 @@ class KitCandidate(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """``kit.json``. Its SHA-256 is the kit's name: it binds every file, and the result names it.
+    """The content of ``kit.json``. Its SHA-256 is the kit's name, which the result repeats.
 
     Attributes:
-        session: options in the words of ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
+        session: session options, named as in ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
+        tolerances: the bounds for outputs of the model, by device.
         groups: outputs that are compared together, and by which rule.
-        files: every file of the kit except ``kit.json``.
+        warm_up, runs: how often each feed runs before timing, and timed.
+        time_limit: the most seconds for all runs on the other machine.
+        files: name -> size and SHA-256, for every file of the kit except ``kit.json`` and its seal.
         inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in older kits.
-        noise: the original's own noise, by output; ``weak``: outputs that prove nothing on these feeds, and why.
-        metric: name of the user's own measure, which the kit does not hold.
+        noise: output -> the original's own noise: how much it differs from itself under tiny changes.
+        weak: output that proves nothing on these feeds -> the reason.
+        metric: name of the user's own measure, whose code is not in the kit.
         nonce: random if the packer has a key, so that no result of an earlier kit fits this one; otherwise empty.
         candidates: models to choose from, best first, with the facts in ``tuned``; empty for one model.
         bench_seconds: seconds for timing all candidates in turn.
@@ -90,18 +97,18 @@ class Manifest(msgspec.Struct, frozen=True):
     bench_seconds: Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)] = 20.0
 
     def of(self, candidate: KitCandidate) -> Manifest:
-        """Return the manifest of one candidate, as if it were alone."""
+        """Return the manifest for one candidate, as if the kit had only this model."""
         return msgspec.structs.replace(
             self, model=candidate.model, tolerances=candidate.tolerances, weak=candidate.weak, candidates=[]
         )
 
     def to_json(self) -> bytes:
-        """Return the document; the same manifest gives the same bytes."""
+        """Return the content of ``kit.json`` as bytes; the same manifest gives the same bytes."""
         return to_json(self, order="sorted", indent=1)
 
 
 class ResultFailure(msgspec.Struct, frozen=True):
-    """The failure of a session."""
+    """The failure of a session on the other machine, as the runner wrote it."""
 
     stage: str
     message: str
@@ -111,7 +118,10 @@ class ResultFailure(msgspec.Struct, frozen=True):
 
 
 class ResultSession(msgspec.Struct, frozen=True):
-    """The session. ``kernels``: how many each provider ran; ``nodes``: the same before fusion, if recorded."""
+    """The session on the other machine.
+
+    ``kernels``: provider -> number of kernels that it ran; ``nodes``: the same before fusion, if recorded.
+    """
 
     options: dict[str, str]
     available: list[str] = []
@@ -124,7 +134,10 @@ class ResultSession(msgspec.Struct, frozen=True):
 
 
 class ResultFeed(msgspec.Struct, frozen=True):
-    """The result of one feed. dmlprep does not read the runner's own measures."""
+    """The result of one feed; ``outputs``: output name -> file in the result.
+
+    ``metrics`` are the runner's own measures. dmlprep does not use them; it measures the outputs again.
+    """
 
     outputs: dict[str, str]
     missing: list[str]
@@ -134,7 +147,7 @@ class ResultFeed(msgspec.Struct, frozen=True):
 
 
 class ResultOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one model."""
+    """The result of one model on the other machine."""
 
     outcome: Literal["passed", "failed", "not-run"]
     reason: str
@@ -144,10 +157,15 @@ class ResultOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(ResultOfModel, frozen=True, kw_only=True):
-    """``result.json``: the result of the kit's model, and of ``others``, the candidates after it in their order.
+    """The content of ``result.json``: the result of the kit's model, and in ``others`` of the further candidates.
 
     Attributes:
-        turns: times of single runs in seconds, by the candidate's number and by round; ``untimed``: why there are none.
+        kit: name of the kit (SHA-256 of its ``kit.json``).
+        files: name -> size and SHA-256, for every file of outputs.
+        seal: SHA-256 of the other fields, which detects changes, but proves no author.
+        others: results of the second and further candidates, in the order of the kit.
+        turns: number of the candidate -> for each round, times of single runs in seconds.
+        untimed: why there are no times.
     """
 
     format: Literal[1]
@@ -163,7 +181,7 @@ class Result(ResultOfModel, frozen=True, kw_only=True):
     untimed: str = ""
 
     def of(self, number: int) -> Result:
-        """Return the result of one candidate, as if it were alone."""
+        """Return the result of candidate ``number`` (0 is the kit's model), as if the kit had only this model."""
         if number == 0:
             return self
         return msgspec.structs.replace(self, **msgspec.structs.asdict(self.others[number - 1]))
@@ -178,7 +196,11 @@ def _read(raw: bytes, kind: type[T], where: str, what: str) -> T:
 
 
 def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
-    """Read ``kit.json``, and return it with the kit's name."""
+    """Parse the content of ``kit.json``, and return it with the kit's name; ``where`` is the file, for errors.
+
+    Raises:
+        InputError: it is not a valid ``kit.json``, or uses files that it does not list.
+    """
     manifest = _read(raw, Manifest, where, "a kit of this dmlprep")
     models = [manifest.model, *(one.model for one in manifest.candidates)]
     named = [name for model in models for name in (model.file, *model.data)]
@@ -192,7 +214,11 @@ def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
 
 
 def read_result(raw: bytes, where: str) -> Result:
-    """Read ``result.json``, and check its seal."""
+    """Parse the content of ``result.json``, and check that it was not changed; ``where`` is the file, for errors.
+
+    Raises:
+        InputError: it is not a valid ``result.json``, or its ``seal`` does not match.
+    """
     result = _read(raw, Result, where, "the result of a kit")
     try:
         sealed = integrity.seal(parse_json(raw, dict[str, Any]))

@@ -1,4 +1,7 @@
-"""Files of keys on the packer's side, and the seals that need them."""
+"""Key files on the machine that packs a kit, and checks of the seals (signatures) of ``kit.json`` and ``result.json``.
+
+The packer's key seals the kit. Each kit has a run key, derived from it, with which the runner seals the result.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from dmlprep.portable.keys import LONGEST, PackerKey, RunKey, fits, new_packer_k
 
 
 def run_key_file(kit: Path) -> Path:
-    """Return the file of the key for the person who runs a kit: ``kit.run-key`` next to ``kit.zip``."""
+    """Return the path of a kit's run key, for the person who runs the kit: ``kit.run-key`` next to ``kit.zip``."""
     return kit.with_suffix(".run-key")
 
 
 def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
-    """Return the packer's key, and whether it is new: ``keep_key`` writes a new one, after the kit."""
+    """Return the packer's key from a file, or a new one if there is no file, and whether it is new.
+
+    A new key is not written yet; ``keep_key`` writes it.
+    """
     if os.path.lexists(path):
         return packer_key(path), False
     check_output(path)
@@ -26,7 +32,11 @@ def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
 
 
 def keep_key(key: PackerKey, path: Path) -> None:
-    """Write a new key for its owner alone (mode 0600; on Windows the folder's permissions apply)."""
+    """Write a new packer's key to a file that only its owner can read (on Windows the folder's permissions apply).
+
+    Raises:
+        OutputError: the file exists meanwhile.
+    """
     try:
         write_private(path, key.line().encode("ascii"))
     except FileExistsError as error:
@@ -35,7 +45,7 @@ def keep_key(key: PackerKey, path: Path) -> None:
 
 
 def packer_key(path: Path) -> PackerKey:
-    """Read the packer's key."""
+    """Return the packer's key from its file; raise InputError (DP814) if it cannot be read or is not a key."""
     fix = "pass the file that dmlprep kit --key created"
     try:
         return parse_packer_key(read_given(path, LONGEST))
@@ -48,7 +58,12 @@ def packer_key(path: Path) -> PackerKey:
 
 
 def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
-    """Refuse, before the work, a run key that cannot be written or would replace the packer's own key."""
+    """Raise, before the work, if the run key cannot be written or would replace the packer's own key.
+
+    Raises:
+        UsageError: both keys would have the same file.
+        OutputError: the file exists (without ``force``), or cannot be written.
+    """
     file = run_key_file(kit)
     if file.absolute() == packer.absolute() or (file.exists() and packer.exists() and file.samefile(packer)):
         what = "your own key has the file name of the run key"
@@ -57,7 +72,7 @@ def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
 
 
 def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
-    """Write the key for the person who runs a kit; ``force`` replaces an earlier one."""
+    """Write a kit's run key next to the kit, and return its path; ``force`` replaces an earlier file."""
     file = run_key_file(kit)
     try:
         if force:
@@ -69,7 +84,10 @@ def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
 
 
 def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
-    """Refuse a ``kit.json`` that was not sealed with this key, or was changed since."""
+    """Raise InputError (DP814) if ``kit.json`` was not sealed with this key, or was changed since.
+
+    ``document`` is the content of ``kit.json``.
+    """
     seal = kit.read_seal()
     if seal is None:
         _refuse(kit, "this kit has no seal: it was packed without a key", "pack it again with --key")
@@ -79,7 +97,10 @@ def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
 
 
 def check_result_seal(key: RunKey, document: bytes, returned: Bundle) -> None:
-    """Refuse a ``result.json`` that was not signed with the run key of its kit, or was changed since."""
+    """Raise InputError (DP814) if ``result.json`` was not sealed with this run key, or was changed since.
+
+    ``document`` is the content of ``result.json``.
+    """
     seal = returned.read_seal()
     if seal is None:
         what = "the result is not signed, so its author is unknown"

@@ -1,4 +1,4 @@
-"""Pack a kit: the model as it is, feeds, expected outputs and the runner, streamed into one zip."""
+"""Pack a kit: the model unchanged, feeds, expected outputs and the runner, streamed into one zip."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ _Bounds = dict[Literal["dml", "cpu"], Tolerance]
 
 @dataclass(frozen=True)
 class KitRequest:
-    """The arguments of ``dmlprep.api.pack_kit``, with paths and feeds that are read.
+    """The arguments of ``dmlprep.api.pack_kit``, with parsed paths and feeds.
 
     Attributes:
-        candidates: files of models to choose from by name, ``model`` first, with the result of ``tune``; or empty.
+        candidates: name -> file of the models to choose from, ``model`` first; empty for a kit with one model.
+        tuned: the result of ``tune`` about the candidates.
     """
 
     model: Path
@@ -70,7 +71,11 @@ class KitRequest:
 
 @dataclass(frozen=True)
 class Packed:
-    """A kit: its name is the SHA-256 of its manifest; ``run_key`` is the file of the run key, if it is sealed."""
+    """A packed kit.
+
+    ``name`` is the SHA-256 of its ``kit.json``, ``nbytes`` the size of the zip in bytes. ``run_key`` is the file of the
+    run key, ``None`` if the kit is not sealed.
+    """
 
     path: Path
     name: str
@@ -80,7 +85,7 @@ class Packed:
 
 
 def pack(request: KitRequest) -> Packed:
-    """Write a kit.
+    """Compute the expected outputs, write a kit, and return a description of it.
 
     Raises:
         InputError: a model, a feed or the record next to the model cannot be used, or a file changed meanwhile.
@@ -162,13 +167,13 @@ class _Expected:
         return cls(feeds, outputs, reference.groups(), noise, reference.inputs)
 
     def weak(self, tolerance: Tolerance) -> dict[str, str]:
-        """Return the outputs that prove nothing at a tolerance, with the reasons."""
+        """Return output -> reason, for outputs that prove nothing at a tolerance."""
         return degenerate(self.groups, self.outputs, tolerance)
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """All that goes into a kit."""
+    """Everything that a kit contains."""
 
     request: KitRequest
     candidates: list[_Candidate]
@@ -179,11 +184,11 @@ class _Contents:
 
     @property
     def sources(self) -> list[Path]:
-        """Yield the files of all models."""
+        """The files of all models, with their data files."""
         return [file for one in self.candidates for file in one.files]
 
     def add_to(self, kit: ZipWriter, files: Unchanged, reference: KitReference) -> tuple[Manifest, bytes]:
-        """Put everything into the kit; return its manifest, and the same as bytes."""
+        """Write everything into the kit; return its manifest, and the content of ``kit.json`` as bytes."""
         request, expected = self.request, self.expected
         _runner(kit)
         folders = ["model", *(f"candidates/{number}" for number in range(1, len(self.candidates)))]
@@ -222,7 +227,10 @@ class _Contents:
 
 
 def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) -> None:
-    """Refuse an original that is not what was prepared: it would expect other outputs of the model than it has."""
+    """Raise InputError if a file of the original changed since the model was prepared from it.
+
+    The changed original would compute other expected outputs.
+    """
     for path in paths:
         then = known.digests.get(path.name)
         if then is not None and files.digests[str(path)] not in then:
@@ -252,7 +260,7 @@ class _Candidate:
     def packed(
         self, kit: ZipWriter, files: Unchanged, folder: str, bounds: _Bounds, weak: dict[str, str]
     ) -> KitCandidate:
-        """Put its files into a folder of the kit, the model as ``model.onnx``, and return its row of the manifest."""
+        """Write its files into a folder of the kit, the model as ``model.onnx``, and return its row of the manifest."""
         data = {f"{folder}/{name}": file for name, file in self.data.items()}
         names = (f"{folder}/{name}.onnx" for name in ("model", "the_model", "the_very_model"))
         own = next(name for name in names if name not in map(str.casefold, data))
@@ -265,14 +273,14 @@ class _Candidate:
 
 
 def _bounds(model: Model, tolerance: str) -> _Bounds:
-    """Return the tolerances of a model's outputs, by device."""
+    """Return device -> tolerance for a model's outputs; ``tolerance`` is the user's setting, such as ``auto``."""
     traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
     devices: tuple[Literal["dml", "cpu"], ...] = ("dml", "cpu")
     return {device: choose_tolerance(tolerance, device=device, **traits) for device in devices}
 
 
 def _check_out(request: KitRequest) -> None:
-    """Fail before the work."""
+    """Raise, before the work, if the kit or its run key cannot be written, or if the name does not end in .zip."""
     check_output(request.out, force=request.force)
     if request.out.suffix.lower() != ".zip":
         raise OutputError("the name must end in .zip", where=str(request.out), fix="write a name such as kit.zip")
@@ -281,7 +289,12 @@ def _check_out(request: KitRequest) -> None:
 
 
 def _check_values(model: Model, request: KitRequest) -> None:
-    """Refuse types that numpy's files cannot hold, and session options for dimensions that the model does not have."""
+    """Raise if a kit cannot carry the types of a model's inputs and outputs, or if a session option does not fit.
+
+    Raises:
+        ModelRefused: DP813, a type has no form in numpy's files.
+        InputError: DP203, an option sets a free dimension that the model does not have.
+    """
     odd = [v for v in (*model.ir.graph.inputs, *model.ir.graph.outputs) if not _plain(v)]
     if odd:
         what = f"{odd[0].name!r} is {odd[0].type or 'of no known type'}: a kit supports only plain arrays"
@@ -310,7 +323,7 @@ def _plain(value: ir.Value) -> bool:
 
 
 def _data_files(model: Model) -> dict[str, Path]:
-    """Return the model's data files by their names in its folder; Windows must accept these names."""
+    """Return name in the model -> path of its data files; raise ModelRefused if Windows does not accept a name."""
     named = named_data_files(model)
     folded: dict[str, str] = {}
     for name in named:
@@ -324,7 +337,11 @@ def _data_files(model: Model) -> dict[str, Path]:
 
 
 def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict[str, Array]]:
-    """Compute the reference; return the feeds in the model's types."""
+    """Compute the outputs of the reference; return its feeds, converted to the model's types.
+
+    Raises:
+        CheckNotRun: the reference does not run, draws random numbers, or has no finite output.
+    """
     where = str(request.model)
     types = [ValueInfo(i.name, _type_name(i.dtype), ()) for i in graph_inputs(model)]
     # Before the work as well: the reference may change its feeds while it computes.
@@ -351,7 +368,7 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 
 def _runner(kit: ZipWriter) -> None:
-    """Add ``portable`` as the package ``dmlprep_kit``, and the script that starts it."""
+    """Add the runner to the kit: ``portable`` as the package ``dmlprep_kit``, ``run.py`` and ``README.txt``."""
     portable = sorted(resources.files("dmlprep.portable").iterdir(), key=lambda file: file.name)
     own = resources.files("dmlprep.kit")
     files = {name: own / name for name in ("run.py", "README.txt")}

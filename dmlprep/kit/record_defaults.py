@@ -1,4 +1,4 @@
-"""Defaults of a kit in the record next to the model: the original, the tolerance, the number of feeds."""
+"""Read the defaults of a kit from the run record next to the model: original, tolerance, number of feeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlprep.pipeline.recipe import ParitySettings, load_recipe
 from dmlprep.record import Check, RunRecord
 
 _BY_AUTO = ("fp32-cpu", "fp32-dml", "fp16-cpu", "fp16-dml", "quantized")
-"""Tolerances that ``auto`` chooses: on another device it would choose another."""
+"""Tolerances that ``auto`` chooses by device. A kit uses ``auto`` instead of them, since its device may differ."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,11 @@ class FromRecord:
     """Defaults of a kit.
 
     Attributes:
-        original: the model that was prepared.
-        digests: SHA-256 of its files by their names, at that time; files of several folders may have one name.
-        seeds: number of seeded feeds.
-        sizes, measures: settings of the recipe.
+        original: the model from which the kit's model was prepared; ``None`` without a record.
+        digests: file name -> SHA-256 of the original's files when it was prepared; several files may share a name.
+        tolerance: the tolerance setting of the proof.
+        seeds: number of feeds with random inputs from a seed.
+        sizes, measures: settings of the recipe's ``[parity]``.
         metric: name of the user's own measure that decided.
     """
 
@@ -37,7 +38,7 @@ class FromRecord:
 
 
 def record_beside(model: Path) -> Path | None:
-    """Return the record that ``prepare`` wrote with this model, ``None`` if there is none."""
+    """Return the path of the run record that ``prepare`` wrote next to this model, ``None`` if there is none."""
     named = model.with_suffix(".run.json")
     if named.is_file():
         return named
@@ -46,10 +47,10 @@ def record_beside(model: Path) -> Path | None:
 
 
 def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
-    """Return the defaults in the record next to ``model``, whose SHA-256 is ``digest``.
+    """Return the defaults in the record next to ``model``, whose SHA-256 is ``digest``; general ones without a record.
 
     Args:
-        files: watches the recipe as well, but not the record, to which ``kit verify`` may write.
+        files: gets the recipe as a file to watch, but not the record, to which ``kit verify`` may write.
 
     Raises:
         InputError: the record is of another model, or the original that it names is missing.
@@ -78,7 +79,7 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
 
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
-    """Return SHA-256 by file name; text of another length is not a digest."""
+    """Return file name -> SHA-256 of the files in a record; texts without 64 characters are left out."""
     digests: dict[str, set[str]] = {}
     for path, sha in (*record.facts.digests.items(), (original, record.input_sha256)):
         if len(sha) == 64:

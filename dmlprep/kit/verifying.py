@@ -27,7 +27,7 @@ from dmlprep.runtime.types import is_software
 
 _DML = "DmlExecutionProvider"
 _ROOM = 64 << 20
-"""Bytes by which outputs may exceed twice the expected size: the number of rows may differ."""
+"""Bytes by which all outputs may exceed twice the expected size: their number of rows may differ."""
 
 
 def verify(
@@ -39,11 +39,14 @@ def verify(
     record: Path | None = None,
     key: Path | None = None,
 ) -> tuple[Verdict, Path | None]:
-    """Judge a result, and put the verdict into the record; the arguments are those of ``dmlprep.api.verify_kit``.
+    """Judge the result of a kit, and write the verdict into the model's run record, if there is one.
+
+    The arguments are those of ``dmlprep.api.verify_kit``.
 
     Returns:
-        the verdict, and the path of the record. ``passed`` and ``failed`` are about the provider in the check. A run
-        on the CPU provider is never a verdict on DirectML, nor is one in which DirectML ran no node.
+        the verdict, and the path of the record (``None`` without one). ``passed`` and ``failed`` are about the provider
+        in the verdict's ``check``. A run on the CPU, or without a node on
+        DirectML, proves nothing about DirectML.
 
     Raises:
         InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
@@ -63,7 +66,10 @@ def verify(
 
 @dataclass(frozen=True)
 class Returned:
-    """A kit and its result, whose files are open; ``keyed``: the seals of both were checked."""
+    """A kit and its result, both open for reading.
+
+    ``answer`` has the files of the result, and ``name`` is the kit's name. ``keyed``: the seals of both were checked.
+    """
 
     kit: Bundle
     answer: Bundle
@@ -73,14 +79,14 @@ class Returned:
     keyed: bool
 
     def check_files(self) -> None:
-        """Check every file of both."""
+        """Compare all files of the kit and of the result with their lists; raise InputError if one differs."""
         self.kit.check_files(self.manifest.files)
         outputs = (f for feed in self.manifest.feeds for f in feed.outputs.values())
         expected = sum(self.manifest.files[file].bytes for file in outputs) * max(len(self.manifest.candidates), 1)
         self.answer.check_files(self.result.files, most=2 * expected + _ROOM)
 
     def judge(self, metric: UserMetric | None, number: int = 0) -> Verdict:
-        """Return the verdict on the kit's model, or on one of its candidates."""
+        """Return the verdict on candidate ``number`` (0 is the kit's model); the files must be checked before."""
         manifest = self.manifest.of(self.manifest.candidates[number]) if number else self.manifest
         result = self.result.of(number)
         verdict = _judge(manifest, self.name, result, self.kit, self.answer, metric).on(manifest.inputs)
@@ -89,7 +95,14 @@ class Returned:
 
 @contextmanager
 def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
-    """Open a result and its kit, and check that they belong together; with ``key`` check their seals too."""
+    """Open a result and its kit in a ``with`` block, and check that they belong together.
+
+    Args:
+        key: file of the packer's key; with it, the seals of both are checked too.
+
+    Raises:
+        InputError: a file is damaged, they do not belong together, or a seal does not match the key.
+    """
     own = packer_key(key) if key is not None else None
     with Bundle(kit, MANIFEST, KIT_SEAL) as sent, Bundle(result, "result.json", RESULT_SEAL) as answer:
         packed, document = sent.read_document(), answer.read_document()
@@ -107,7 +120,10 @@ def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
 
 
 def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
-    """Add to the verdict what shows who wrote the result: a seal that was checked, a seal, or none."""
+    """Return the verdict with a note on who wrote the result: proved by a checked seal (``keyed``), or not proved.
+
+    Without a checked seal, it gets the finding DP815. ``sealed``: the result has a seal that was not checked.
+    """
     device = verdict.device or DeviceInfo("unknown")
     if keyed:
         origin, findings = "signed with the run key of this kit", verdict.findings
@@ -140,7 +156,11 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 
 
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
-    """Return the record with the verdict, without an earlier one of the same check, and those that did not run."""
+    """Add the verdict to a record, in place, and return the record.
+
+    It replaces an earlier verdict of the same check, and verdicts of the same provider that did not run. Exit code and
+    error of the record follow from the verdicts of kits.
+    """
     # A run that fails by its own checks leaves no model for a kit.
     failed_before = any(v.check.kit and v.outcome == "failed" for v in record.verdicts)
     record.verdicts = [
@@ -210,7 +230,7 @@ def _judge(
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
-    """Return why the result proves nothing about its provider; empty if it does."""
+    """Return why the result proves nothing about its provider (it ran no node); empty if it proves something."""
     if result.outcome == "not-run":
         return result.reason or "the runner gave no reason"
     if result.failure is not None:
@@ -223,7 +243,7 @@ def _not_run(result: Result, on_dml: bool) -> str:
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
-    """Return the device that answered, in the words of the other verdicts."""
+    """Return a description of the device on which the kit ran, in the form of other verdicts; ``name`` is the kit's."""
     facts, session = result.device, result.session
     details = [f"ONNX Runtime {result.system.get('onnxruntime', '?')}", result.system.get("system", "")]
     if result.provider == _DML:
@@ -253,7 +273,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
 
 
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
-    """Return options that differ from the kit's."""
+    """Return one text for each session option that the run used differently from the kit (``asked``)."""
     return [
         f"{key} {used[key]} set by hand" if key in used else f"{key} omitted by hand"
         for key in sorted({*asked, *used})

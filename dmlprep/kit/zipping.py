@@ -1,7 +1,7 @@
-"""Write a zip that is the same each time: nothing compressed, one date, members in the order they were given.
+"""Write a reproducible zip: nothing compressed, one fixed date, files in the order in which they are added.
 
-Weights hardly shrink, and compressed bytes differ between versions of zlib. Large files stream through, 1 MiB at a
-time, and are digested on the way.
+Weights hardly shrink, and compressed bytes differ between versions of zlib. Large files are copied 1 MiB at a time, and
+their SHA-256 is computed on the way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ _PIECE = 1 << 20
 
 
 class ZipWriter:
-    """A zip under construction; ``files`` is its content. Leaving the context closes the zip."""
+    """A context manager that writes a zip into an open file, and closes the zip at the end.
+
+    ``files``: name -> size and SHA-256 of the files that were added.
+
+    Args:
+        total: size of all files in bytes, for ``progress``, which is called with the finished share and a text.
+    """
 
     def __init__(self, file: BinaryIO, total: int, progress: Progress) -> None:
         self.files: dict[str, FileEntry] = {}
@@ -46,7 +52,7 @@ class ZipWriter:
         self.files[name] = FileEntry(member.size, member.digest.hexdigest())
 
     def add_bytes(self, name: str, content: bytes) -> None:
-        """Add a small file."""
+        """Add a file with this content."""
         with self._member(name, len(content)) as member:
             member.write(content)
 
@@ -59,7 +65,7 @@ class ZipWriter:
                 self._progress(min(share, 1.0), f"packing {path.name}")
 
     def add_array(self, name: str, array: Array) -> None:
-        """Add an array as ``.npy``."""
+        """Add an array as a ``.npy`` file; bfloat16 becomes FP32, and an array of objects becomes text."""
         if array.dtype.kind == "V":
             # A numpy file cannot hold bfloat16; FP32 represents its values exactly.
             array = array.astype(np.float32)
@@ -80,7 +86,7 @@ class ZipWriter:
 
 
 class _Member:
-    """A file in the zip; ``size`` and ``digest`` are of the bytes that were written."""
+    """A file that is being written into the zip; ``size`` and ``digest`` cover the bytes written so far."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.size, self.digest = file, 0, hashlib.sha256()

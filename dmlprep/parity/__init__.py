@@ -1,4 +1,4 @@
-"""Run a model and its candidates on the same feeds, and judge, bisect or time them."""
+"""Compare, bisect or time models on the same feeds: an original (reference) and a prepared model (candidate)."""
 
 from dmlprep.parity.candidate import Candidate, adapt_feed, emulation_candidate, file_candidate
 from dmlprep.parity.compare import compare

@@ -1,4 +1,4 @@
-"""Candidates to compare with the original: a file on a device, or a model that dmlprep derives on the CPU."""
+"""Candidates to compare with the original: a model file on a device, or a model derived by dmlprep, on the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
 
 def usable_device(device: SessionDevice, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
-    """Return why a device cannot be used here (empty if it can), and its info; ``session`` names the adapter or GPU."""
+    """Return why a device cannot be used on this machine (empty if it can), and facts about the device.
+
+    The facts are ``None`` for the CPU. ``session`` names the DirectML adapter or GPU.
+    """
     if device == "cpu":
         return "", None
     status = runtime.dml_status(session=session)
@@ -42,26 +45,32 @@ def usable_device(device: SessionDevice, session: SessionOptions | None = None) 
 
 
 def software_device(device: SessionDevice, info: DeviceInfo | None) -> bool:
-    """Return True if a device computes on the CPU: a long run there does not show a fault of the model."""
+    """Return True if a device computes on the CPU: ``cpu``, or a DirectML adapter in software.
+
+    A timeout on such a device is not a fault of the model.
+    """
     return device == "cpu" or (info is not None and info.software)
 
 
 def open_session(
     device: SessionDevice, path: Path, options: SessionOptions, host: SessionHost | None = None
 ) -> Session:
-    """Open a session on a device, in ``host`` or in a new worker.
+    """Load a model file on a device, in the child process ``host`` or in a new one, and return the session.
 
     Raises:
-        SessionFailure: the model cannot be loaded there.
+        SessionFailure: the model cannot be loaded.
     """
     return runtime.open_cpu(path, options, host) if device == "cpu" else runtime.open_dml(path, options, host)
 
 
 def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:
-    """Convert a feed to the element types of a session: FP32 to FP16, int64 to int32.
+    """Return a feed with only a session's inputs, converted to their element types: FP32 to FP16, int64 to int32.
+
+    Args:
+        where: path of the model, for errors.
 
     Raises:
-        InputError: an input is missing, or a value does not fit the narrower type.
+        InputError: the feed lacks an input, or an integer does not fit the narrower type.
     """
     return _adapted(feed, {value.name: value.dtype for value in inputs}, where)
 
@@ -95,12 +104,16 @@ class Candidate:
     """A model to compare with the reference, and how to run it.
 
     Attributes:
+        check: name of the check in the verdict.
+        where: path of the model, for messages.
+        device: the device that it runs on.
         kind: the kind by which ``auto`` chooses a tolerance: ``cpu``, ``dml`` or ``fp16-emulation``.
         answers: a function of feeds and options that yields the device and the outputs by name, feed by feed. It raises
-            ``SessionFailure`` where the model does not load or run, ``CheckNotRun`` where the device is not available.
-        lower: optimisation levels to try where it does not run at the default.
-        ours: True for a model that dmlprep derived: a failure to run proves nothing about the user's model.
-        code: code of the finding for outputs that differ, where it is not DP701 or DP702.
+            ``SessionFailure`` if the model does not load or run, ``CheckNotRun`` if the device is not available.
+        lower: lower optimisation levels to try if the model does not run at the default.
+        ours: True for a model that dmlprep derived: if it does not run, this proves nothing about the user's model.
+        code: code of the finding on outputs that differ; empty for DP701 or DP702.
+        decides: True if the verdict decides about the model; False if it is information only.
     """
 
     check: Check
@@ -118,15 +131,15 @@ class Candidate:
 def file_candidate(
     model: Model, device: SessionDevice, *, retreat: bool = True, host: SessionHost | None = None
 ) -> Candidate:
-    """Make a candidate of a model file on a device.
+    """Return a candidate that runs a model file on a device. Nothing runs before its ``answers`` are read.
 
-    The CPU has no kernel for some fused operators (GroupNorm), and rounds in others (MatMulNBits). There the model runs
-    with those nodes expanded, and the device's description names them: only DirectML proves the operators themselves.
+    The CPU has no kernel for some fused operators (GroupNorm), and rounds in others (MatMulNBits). On the CPU the model
+    runs with those nodes expanded, and the description of the device names them.
 
     Args:
-        model: the model as opened; its file is what runs.
+        model: the model as opened; its file runs.
         retreat: True to let the CPU try FP16 files at lower optimisation levels.
-        host: serves it where the device is the CPU; without one it has its own worker.
+        host: the child process for sessions on the CPU; ``None``: a new one.
     """
     path = model.path
     assert path is not None
@@ -153,10 +166,15 @@ def _of_model(
     whole_bytes: int = WHOLE_BYTES,
     piece_bytes: int = PIECE_BYTES,
 ) -> Callable[[Sequence[Feed], SessionOptions], Answers]:
-    """Return a function that computes the outputs of a model in memory, on the CPU.
+    """Return the function ``Candidate.answers`` for a model in memory, which runs on the CPU.
 
     Args:
-        name: name of the emulated device, if any; the CPU is then one of its details.
+        where: path of the model, for errors.
+        host: the child process for the sessions; ``None``: a new one.
+        details: texts that describe the device.
+        name: name of the emulated device; empty for the CPU itself.
+        whole_bytes: largest size of weights in bytes with which the model runs whole; a larger one runs in pieces.
+        piece_bytes: size of the weights of one piece in bytes.
     """
 
     def described(device: DeviceInfo | None) -> DeviceInfo:
@@ -193,19 +211,25 @@ def emulation_candidate(
     piece_bytes: int = PIECE_BYTES,
     host: SessionHost | None = None,
 ) -> Candidate:
-    """Make a candidate of a derived model, which computes in FP32 on the CPU what other hardware would compute.
+    """Return a candidate that runs a derived model, which computes in FP32 on the CPU what FP16 hardware would compute.
 
     Args:
-        device: the name of the device in the verdict, and how it computes.
-        whole_bytes: largest weights of a model that runs whole; larger ones run in pieces, one after the other.
-        piece_bytes: weights of one piece.
+        check: name of the check in the verdict.
+        where: path of the model from which it was derived, for messages.
+        device: the emulated device, for the verdict.
+        code: code of the finding on outputs that differ.
+        decides: True if the verdict decides about the model; False if it is information only.
+        whole_bytes: largest size of weights in bytes with which the model runs whole; a larger one runs in pieces, one
+            after the other.
+        piece_bytes: size of the weights of one piece in bytes.
+        host: the child process for the sessions; ``None``: a new one.
     """
     answers = _of_model(model, where, host, device.details, device.name, whole_bytes, piece_bytes)
     return Candidate(check, where, model, "cpu", "fp16-emulation", answers, LOWER_LEVELS, True, code, decides)
 
 
 def _name(dtype: ir.DataType | None) -> str:
-    """Return numpy's name of an element type, as in sessions."""
+    """Return the name of an element type as sessions report it: numpy's name, or ``string``."""
     if dtype is None or dtype == ir.DataType.STRING:
         return "string"
     return np.dtype(dtype.numpy()).name
@@ -213,10 +237,10 @@ def _name(dtype: ir.DataType | None) -> str:
 
 @contextlib.contextmanager
 def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session, str]]:
-    """Open a session on the CPU of a model's file, or of a copy in which ``write_out`` has changed operators.
+    """Open a session on the CPU, with fused operators expanded that the CPU cannot run exactly.
 
     Yields:
-        the session, and how operators were expanded, as ``Written`` describes it; empty for the file itself.
+        the session; and a text about the expanded operators, empty if there are none and the file itself runs.
     """
     written = write_out(model)
     with contextlib.ExitStack() as stack:
@@ -230,7 +254,7 @@ def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session,
 
 @contextlib.contextmanager
 def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterator[Session]:
-    """Open a session on a model in memory, without copying its weights."""
+    """Open a session on a model in memory; its file in a temporary folder links to the weights instead of copying."""
     with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
         config = {**options.config, DATA_FOLDER: str(model.save_linked(path))}
@@ -241,7 +265,11 @@ def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterato
 def _in_pieces(
     model: Model, feeds: Sequence[Feed], options: SessionOptions, host: SessionHost, piece_bytes: int
 ) -> tuple[DeviceInfo | None, list[dict[str, RunValue]]]:
-    """Run a model in pieces: load every piece once, and run it on all feeds."""
+    """Run a model in pieces of ``piece_bytes`` of weights: load each piece once, and run it on all feeds.
+
+    Returns:
+        the device, and the outputs by name for each feed.
+    """
     device: DeviceInfo | None = None
 
     def run(piece: Model, values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

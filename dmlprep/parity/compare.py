@@ -1,4 +1,4 @@
-"""Compare a candidate on a device with the original on the CPU, in child processes. Not run is never passed."""
+"""Compare a candidate on a device with the original on the CPU. A check that did not run never counts as passed."""
 
 from __future__ import annotations
 
@@ -29,21 +29,26 @@ def compare(
     session: SessionOptions | None = None,
     progress: Progress = lambda share, text: None,
 ) -> Verdict:
-    """Compare ``candidate`` with ``reference``, feed by feed and output by output.
+    """Run both models in child processes, compare their outputs feed by feed, and return the verdict.
 
     Args:
+        reference: the original with its feeds; it runs on the CPU, unless its outputs are known already.
+        candidate: the model to judge, with its device.
         tolerance: a name of ``TOLERANCES``, ``rel:0.005``, or ``auto``.
-        time_limit: seconds for one load or one run.
-        session: how the candidate's session is opened (adapter, overrides of free dimensions).
+        time_limit: limit in seconds for each load and each run.
+        session: options of the candidate's session (adapter, sizes of free dimensions).
+        progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:
+        the verdict:
+
         - ``passed`` only if every output of every feed was compared and is within the tolerance.
         - ``failed`` also if the candidate does not load, crashes, hangs or is killed.
         - ``not-proven`` if the original's outputs on these feeds prove nothing (``metrics.degenerate``).
         - ``not-run`` if the device, the reference or a feed is not available.
 
     Raises:
-        InputError: a feed of the user's does not fit.
+        InputError: a user's feed does not fit the candidate.
         UsageError: there is no such tolerance.
     """
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
@@ -94,9 +99,9 @@ def compare(
 
 
 def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) -> Verdict | None:
-    """Run the original; return the verdict where it has no outputs to compare with."""
+    """Run the original; return a verdict ``not-run`` if it gives no outputs to compare with, otherwise ``None``."""
     if not reference.feeds:
-        return trial.not_run("no feeds")
+        return trial.not_run("there are no feeds")
     try:
         count = reference.compute(progress)
     except SessionFailure as failure:
@@ -112,7 +117,13 @@ def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) 
 
 @dataclass(frozen=True)
 class _Answered:
-    """The answers of a candidate: its outputs compared so far, and the first output that it does not have."""
+    """The state after a candidate's answers.
+
+    Attributes:
+        judge: collector of the comparisons.
+        missing: name of an output of the original that the candidate does not have; empty if it has all.
+        feeds: number of feeds compared before that.
+    """
 
     judge: Judge
     missing: str = ""
@@ -135,10 +146,10 @@ def _answers(
 
 
 def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
-    """Add details to the device of a trial.
+    """Add details to the device in the verdict under construction.
 
-    They are: what the device proves, who computed the reference, another release of DirectML, and why the original's
-    own noise was not measured.
+    They are the limits of a proof on this device, how the original was run, and a release of DirectML other than
+    ``release``. ``unmeasured`` is the reason why the original's own noise was not measured.
     """
     if trial.info is None:
         return

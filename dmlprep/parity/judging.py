@@ -22,11 +22,13 @@ MeasureNoise = Literal["auto", "always", "off"]
 
 @dataclass(frozen=True)
 class JudgingOptions:
-    """How outputs are judged.
+    """The user's settings for judging outputs.
 
     Attributes:
-        measures: kinds of outputs that differ from what their nodes suggest, see ``metrics.output_groups``.
-        noise: whether to measure the original's own noise: ``auto`` where it runs within some seconds.
+        measures: kinds of outputs by output name, if their nodes suggest the wrong kind (``metrics.output_groups``).
+        noise: whether to measure the original's own noise, which is how much its outputs change by rounding alone:
+            ``auto`` if it runs within some seconds, ``always`` or ``off``.
+        metric: the user's own measure, which decides instead of the tolerance; ``None``: the tolerance decides.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +36,7 @@ class JudgingOptions:
     metric: UserMetric | None = None
 
     def check(self, model: Model) -> None:
-        """Raise ``InputError`` where the model does not have an output that is named."""
+        """Raise ``InputError`` if ``measures`` names an output that the model does not have."""
         known = [value.name or "" for value in model.ir.graph.outputs]
         for name in self.measures:
             if name not in known:
@@ -45,18 +47,23 @@ class JudgingOptions:
 Side = Mapping[str, Array]
 
 _FAR_BELOW = 0.1
-"""Share of the tolerance below which an error proves an output, even if the original's own noise is large."""
+"""Share of the tolerance: an error below it proves an output, even if the original's own noise is large."""
 
 _FEW, _SPREAD = 6, 4.0
-"""With fewer feeds, other feeds may differ as much again: scale the worst error by the spread, ``_SPREAD`` at most."""
+"""With fewer than ``_FEW`` feeds, other feeds may be worse: the worst error is scaled by the spread of the feeds.
+
+The scale is at most ``_SPREAD``.
+"""
 
 
 class Judge:
-    """Collector of feeds, which judges them.
+    """Judge of a comparison: it collects the outputs of both models feed by feed, then gives the verdict.
 
     Args:
-        weak: why an output proves nothing on these inputs, by name (``metrics.degenerate``).
-        metric: the user's own, which decides instead of the tolerance.
+        groups: the outputs in the groups in which they are compared, with their kinds.
+        noise: the original's own noise, by output name.
+        weak: for outputs that prove nothing on these inputs the reason, by output name (``metrics.degenerate``).
+        metric: the user's own measure, which decides instead of the tolerance.
     """
 
     def __init__(
@@ -73,7 +80,11 @@ class Judge:
         self._values: list[tuple[float, bool]] = []
 
     def add(self, reference: Side, candidate: Side, feed: str = "") -> None:
-        """Compare one feed's outputs; ``feed`` is its name, where it has one.
+        """Compare the outputs of both models on one feed, and store the result.
+
+        Args:
+            reference, candidate: outputs by name.
+            feed: name of the feed, for messages.
 
         Raises:
             InputError: the user's metric fails.
@@ -89,14 +100,19 @@ class Judge:
 
     @property
     def decided(self) -> bool:
-        """True if every output passes, or the user's metric accepts it."""
+        """True if all outputs so far are within the tolerance; with a user's metric, if it accepts all feeds."""
         return all(passed for _, passed in self._values) if self._metric else all(m.passed for m in self.results)
 
     def judged(self, verdict: Verdict, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Verdict:
-        """Return ``passed`` where every output is within the tolerance, and at least one of them proves something.
+        """Return the verdict with its outcome: ``passed``, ``failed`` or ``not-proven``.
+
+        It passes if every output is within the tolerance, and at least one of them proves something. A user's metric
+        alone decides if there is one.
 
         Args:
-            verdict: the verdict with the run's details; its own findings come last.
+            verdict: the verdict with the details of the run; its own findings come last.
+            differs: returns the finding on an output that is out of tolerance.
+            code: code of the finding if the user's metric does not accept a feed.
         """
         if self._metric is not None:
             return self._by_metric(verdict, self._metric, code)
@@ -119,7 +135,7 @@ class Judge:
         return with_outcome(outcome="passed", reason="", findings=[*weak, *close, *verdict.findings])
 
     def _why_weak(self, metrics: OutputMetrics) -> str:
-        """Return why an output proves nothing; empty where it proves something."""
+        """Return the reason why an output proves nothing on these inputs; empty if it proves something."""
         if metrics.output in self._weak:
             return self._weak[metrics.output]
         if metrics.only_faint:
@@ -157,11 +173,13 @@ def _proves_nothing(metrics: OutputMetrics, why: str) -> Finding:
 
 
 def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) -> list[Finding]:
-    """Return a note on a verdict that other inputs may reverse: few feeds, far apart, and the worst near to the bound.
+    """Return a finding (DP711) if a verdict passed so closely that other inputs might fail; otherwise an empty list.
+
+    This is so if there are few feeds, and the worst error, scaled by their spread, exceeds the bound.
 
     Args:
-        errors: for each feed, the largest error of an element as a share of its bound; above 1 where the output passes
-            by its decisions (classes, boxes).
+        errors: for each feed, the largest error of an element as a share of its bound. It is above 1 if an output
+            passes by its decisions (classes, boxes).
     """
     worst, least = max(errors), min(errors)
     spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
@@ -169,24 +187,24 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
         return []
     if worst <= 1.0:
         shares = ", ".join(percent(share, 0) for share in errors)
-        text = f"the worst elements of the feeds reach {shares} of the tolerance: other feeds might fail"
+        text = f"the worst element of each feed reaches {shares} of the tolerance: other feeds might fail"
     else:
         times = ", ".join(f"{share:.2g}" for share in errors)
         most = max(results, key=lambda m: m.max_rel / m.bound if m.bound > 0 else 0.0)
         text = (
-            f"output {most.output!r} passes by its kind of output; its worst element is {times} "
-            "times the tolerance of one element, feed by feed: other feeds might fail"
+            f"output {most.output!r} passes by its kind (classes, map ...), but its worst element is {times} "
+            "times the tolerance (one number for each feed): other feeds might fail"
         )
     return [finding("DP711", f"{check}: {text}", shares=list(errors))]
 
 
 def no_output(who: str, name: str, code: str = "") -> Finding:
-    """Return the finding on an output that is missing; ``code`` where it is not DP701."""
+    """Return the finding that ``who`` (words for a message) lacks an output; an empty ``code`` is DP701."""
     return finding(code or "DP701", f"{who} has no output {name!r}")
 
 
 def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    """Return the finding on an output that is out of tolerance."""
+    """Return the finding on an output that is out of tolerance: DP701, or DP702 if it has elements not finite."""
     left_out = ("output", "passed", "note")
     facts = {name: number for name, number in asdict(metrics).items() if name not in left_out and number is not None}
     code = "DP702" if metrics.non_finite else "DP701"

@@ -1,4 +1,4 @@
-"""Check that ONNX Runtime loads a model at all, where no other check of the proof shows it.
+"""Check that ONNX Runtime loads a prepared model, if no other check of the proof has run it.
 
 onnx's checker accepts models that ONNX Runtime does not load. Some fail immediately, some when its optimizer replaces
 an If by a branch and infers shapes again. The model does not run, and no weights are rearranged.
@@ -34,11 +34,16 @@ node is the default; an older one folds all (pull request 28055).
 
 
 def loads(original: Model, result: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
-    """Load a prepared model on the CPU, and do not run it.
+    """Load a prepared model on the CPU without running it, and return the verdict.
+
+    Args:
+        time_limit: limit in seconds for each load.
+        host: the child process for the sessions; ``None``: each session starts its own.
 
     Returns:
-        ``failed`` where ONNX Runtime loads the original and not the result. ``not-run``, which decides nothing, where
-            it loads neither (a custom operator, an opset that is too new for it), or lacks a CPU kernel.
+        the verdict: ``passed`` if ONNX Runtime loads the result; ``failed`` if it loads the original, but not the
+            result. ``not-run``, which decides nothing, if it loads neither (a custom operator, an opset that is too
+            new), lacks a CPU kernel, or reaches a limit.
     """
     began = time.perf_counter()
     # Basic optimisation folds and inlines; further fusions cost memory and time in a large model.

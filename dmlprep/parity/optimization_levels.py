@@ -20,17 +20,17 @@ Level = Literal["extended", "basic", "disabled"]
 T = TypeVar("T")
 
 LOWER_LEVELS: tuple[Level, ...] = ("extended", "basic", "disabled")
-"""Levels below the default, in the order in which they are tried."""
+"""ONNX Runtime's levels of graph optimisation below the default, in the order in which they are tried."""
 
 _WHAT = {"load": "does not load", "run": "does not run", "crash": "crashes the process"}
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A level below the default at which a model ran, because it failed or computed wrong numbers at the default.
+    """An optimisation level below the default at which a model ran, because it failed or was wrong at the default.
 
     Attributes:
-        kind: kind of the failure; ``numbers`` where it ran.
+        kind: kind of the failure at the default: ``load``, ``run``, ``crash``, or ``numbers`` for wrong outputs.
         at_default: the fault at the default level, as the end of a sentence about the model.
     """
 
@@ -40,7 +40,7 @@ class Lowered:
 
     @classmethod
     def after(cls, failure: SessionFailure, level: Level) -> Lowered:
-        """Return the level at which a model ran that failed at the default one."""
+        """Return a ``Lowered`` for a model that failed at the default level and ran at ``level``."""
         lines = failure.message.strip().splitlines() or [""]
         return cls(level, failure.kind, f"{_WHAT[failure.kind]}: {lines[0]}")
 
@@ -50,17 +50,20 @@ class Lowered:
 
 
 def lower_levels(model: Model) -> tuple[Level, ...]:
-    """Return the levels to try for a model on the CPU: none for a model without FP16."""
+    """Return the lower levels to try if a model fails on the CPU: all for a model with FP16, otherwise none."""
     return LOWER_LEVELS if holds_fp16(model) else ()
 
 
 def at_some_level(
     run: Callable[[SessionOptions], T], options: SessionOptions, lower: Sequence[Level]
 ) -> tuple[T, Lowered | None]:
-    """Run at the level of ``options``; where that is the default and fails, at lower ones until one works.
+    """Call ``run`` with ``options``. If it fails at the default optimisation level, try ``lower`` levels in turn.
+
+    Returns:
+        the result of ``run``; and the lower level at which it worked, ``None`` if it worked with ``options``.
 
     Raises:
-        SessionFailure: it fails at each level; the failure at the first.
+        SessionFailure: it fails at each level, or at a level other than the default; this is the first failure.
     """
     try:
         return run(options), None

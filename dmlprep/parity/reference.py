@@ -1,4 +1,4 @@
-"""The original's outputs on the CPU: computed once, stored on disk where they are large, compared with many times."""
+"""The original's outputs on the CPU: computed once, stored on disk if they are large, compared with many times."""
 
 from __future__ import annotations
 
@@ -48,27 +48,30 @@ from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionFailure, Sess
 from dmlprep.runtime.types import Optimization
 
 _NOISE_SECONDS = 20.0
-"""Most seconds that the original may run for its own noise to be measured, which takes twice as long again."""
+"""Longest run of the original, in seconds, for which its own noise is measured; that takes twice as long again."""
 
 _MISREAD = 100.0
-"""Multiple of the noise of the inputs' last bit above which the default optimisation computes another function.
+"""Factor: an error of the default optimisation is a fault if it exceeds the noise of the inputs' last bit so often.
 
 Measured on the fixtures: at most 8. A mean without ``keepdims`` that is fused into a LayerNormalization: a million and
 more.
 """
 
 _MORE_SECONDS = 20.0
-"""Most seconds of the search for feeds on which more of the outputs vary."""
+"""Time limit in seconds of the search for feeds on which more of the outputs vary."""
 
 _SPILL = 4 << 20
-"""Fewest bytes of an output that is stored on disk until it is compared."""
+"""Size in bytes from which on an output is stored on disk until it is compared."""
 
 _DRAWS = 4
-"""Runs that must all repeat the first one's outputs before a model with random nodes counts as repeatable."""
+"""Number of further runs that must give equal outputs before a model with random nodes counts as repeatable."""
 
 
 def flatten(outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-    """Return outputs as tensors: items of a sequence are ``name[0]``, ``name[1]`` ..., an empty optional is empty."""
+    """Return outputs as tensors by name. A sequence becomes ``name (length)``, ``name[0]``, ``name[1]`` ...
+
+    An empty optional becomes an empty array.
+    """
     flat: dict[str, Array] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
@@ -80,16 +83,17 @@ def flatten(outputs: Mapping[str, RunValue]) -> dict[str, Array]:
 
 
 class Reference:
-    """The original with its feeds and, once computed, its outputs. A context manager: leaving it removes the files.
+    """The original with its feeds and, once computed, its outputs. A context manager: leaving it removes the outputs.
+
+    If the candidate has a frame (pre- and post-processing in the graph), feeds and outputs are those of the framed
+    model.
 
     Attributes:
-        inputs: ``given`` by the user or ``seeded``; empty where the model has none.
-        device: the device that computed the outputs, ``None`` until then.
-        lowered: the optimisation level it had to run at, where that is not the default.
-        mended: True if ONNX Runtime ran the repaired model, because it does not load the file.
-        written_out: the fused operators that were expanded for the CPU, and how.
-
-    If the candidate has a frame around it, feeds and outputs are those of the framed model.
+        inputs: ``given`` by the user, or ``seeded``; empty if the model has no inputs.
+        device: the device that computed the outputs; ``None`` until then.
+        lowered: the optimisation level below the default at which the original had to run; ``None`` for the default.
+        mended: True if ONNX Runtime does not load the file, and ran the model as dmlprep repaired it at opening.
+        written_out: text about the fused operators that were expanded for the CPU; empty if there are none.
     """
 
     def __init__(
@@ -101,13 +105,16 @@ class Reference:
         host: SessionHost | None = None,
         judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> None:
-        """Take the feeds of a run: all of the user's, or ``seeds`` seeded ones.
+        """Choose the feeds: all of the user's, or ``seeds`` seeded ones. Nothing runs yet.
 
         Args:
-            like: the model to compare: seeded feeds have its fixed sizes, and noise where it is FP16.
+            feeds: the feeds of the run, with the original model.
+            like: the candidate. Seeded feeds have its fixed sizes; if it has FP16, some pictures are noise.
+            time_limit: limit in seconds for each load and each run.
+            host: the child process for the sessions; ``None``: each session starts its own.
 
         Raises:
-            InputError: a feed of the user's does not fit ``like``.
+            InputError: a user's feed does not fit ``like``.
             CheckNotRun: no feed can be generated for an input.
         """
         self.model = feeds.original
@@ -144,15 +151,18 @@ class Reference:
         time_limit: float = 600.0,
         judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> Reference:
-        """Return a reference with the user's feeds, or with seeded ones.
+        """Return a reference for an original, with the user's feeds or, without any, with seeded ones.
 
         Args:
-            like: a prepared model; the feeds have its fixed sizes and values, and respect its limits of indices.
+            like: the candidate. Seeded feeds have its fixed sizes and values, and respect its limits of indices.
+                ``None``: the original itself.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+            seeds: number of seeded feeds.
+            time_limit: limit in seconds for each load and each run.
 
         Raises:
-            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it does not
-                have.
+            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that the model does
+                not have.
             CheckNotRun: no feed can be generated for an input.
         """
         model = original if isinstance(original, Model) else Model.open(original)
@@ -169,7 +179,7 @@ class Reference:
         return feeds.of(self._like, feeds.user_count or self._seeds, rough=holds_fp16(self._like))
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
-        """Run the original on every feed, unless that was done; return how many outputs it has.
+        """Run the original on every feed and store its outputs, unless that was done; return the number of outputs.
 
         Raises:
             SessionFailure: it does not load or run.
@@ -213,7 +223,13 @@ class Reference:
         return all_outputs
 
     def _on_other_sizes(self, session: Session, failure: SessionFailure) -> dict[str, RunValue]:
-        """Return the outputs on the first feed of other seeded sizes that the original runs on."""
+        """Try seeded feeds of other sizes until the original runs on the first one; return its outputs.
+
+        ``feeds`` are then of these sizes.
+
+        Raises:
+            SessionFailure: ``failure``, the first one, if it runs on no sizes.
+        """
         while self._run_feeds.other_sizes(self._like):
             self.feeds = self._made_feeds()
             with suppress(SessionFailure):
@@ -222,7 +238,10 @@ class Reference:
         raise failure
 
     def _tell_more(self, session: Session, answers: list[dict[str, Array]]) -> None:
-        """Add feeds on which outputs vary that were constant on all of these."""
+        """Search for feeds on which more outputs vary; add them to ``feeds``, and their outputs to ``answers``.
+
+        Feeds on which an output is zero up to rounding are removed, unless that makes an output constant.
+        """
         began, groups = time.perf_counter(), self.groups()
         pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
         mute = silent(groups, answers)
@@ -248,31 +267,31 @@ class Reference:
         self.feeds = feeds
 
     def _inside(self, feed: Feed) -> Feed:
-        """Return the feed of the original where the candidate gets ``feed``."""
+        """Return the feed for the original that belongs to a candidate's ``feed``: equal, unless there is a frame."""
         return inside(self._frame, feed, self.model.ir)
 
     def _outside(self, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-        """Return the outputs expected of the candidate where the original returns ``outputs``."""
+        """Return the outputs that a candidate should give if the original gives ``outputs``; a frame changes them."""
         return outside(self._frame, flatten(outputs))
 
     def _keep_all(self, feed: int, outputs: Mapping[str, Array]) -> dict[str, Array]:
         return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(outputs.items())}
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
-        """Open a session of another form of the original, which is in memory."""
+        """Open a session on the CPU for a changed form of the original, which is in memory, without copying weights."""
         path = Path(self._folder.name) / "mended.onnx"
         linked = replace(options, config={**options.config, DATA_FOLDER: str(model.save_linked(path))})
         return runtime.open_cpu(path, linked, self._host)
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
-        """Open a session on the CPU, or in onnx's evaluator for a model that this ONNX Runtime is too old for.
+        """Open a session for the original on the CPU.
 
-        The evaluator also runs models with types for which ONNX Runtime lacks kernels. Fused operators that the CPU
-        does not have, or computes otherwise, are expanded. A file that does not load, and was repaired when it was
-        opened, runs as repaired.
+        Fused operators that the CPU does not have, or computes otherwise, are expanded. A file that does not load, and
+        was repaired when it was opened, runs as repaired. A model that is too new for this ONNX Runtime, or has types
+        for which it lacks kernels, runs in onnx's reference evaluator.
 
         Raises:
-            SessionFailure: neither loads it.
+            SessionFailure: the model does not load in any of these ways.
         """
         if self._written is None:
             self._written = write_out(self.model)
@@ -296,9 +315,10 @@ class Reference:
             return open_evaluator(self.path, options)
 
     def stamp(self, verdict: Verdict, *, remind: bool = True) -> Verdict:
-        """Add to a verdict where its inputs came from; ``remind`` as in ``Verdict.on``.
+        """Return the verdict with the origin of its inputs: the user's, or seeded.
 
-        Where the original did not run on seeded inputs, the reason explains how to pass others.
+        If the original did not run on seeded inputs, the reason says how to pass others. ``remind``: True to add a note
+        that seeded inputs prove less.
         """
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
             remedy = f"the inputs are synthetic: {REAL_INPUTS}"
@@ -309,18 +329,20 @@ class Reference:
         return verdict.on(self.inputs, remind=remind)
 
     def outputs(self, index: int) -> dict[str, Array]:
-        """Return the outputs of one feed, by name."""
+        """Return the original's outputs on feed ``index``, by name. ``compute`` must have run."""
         return self._outputs[index]
 
     def groups(self) -> list[OutputGroup]:
-        """Return the outputs in the groups in which they are compared."""
+        """Return the outputs in groups: those of a group are compared together, such as the boxes of a detector."""
         return output_groups(self._judged, self.judging_options.measures)
 
     def noise(self, progress: Progress = lambda share, text: None) -> tuple[dict[str, float], str]:
-        """Measure the original's own noise, once: its error unoptimized, and on feeds that differ by a last bit.
+        """Return the original's own noise: how much its outputs change by rounding alone. It is measured once.
+
+        The noise is the larger error of two: without graph optimisation, and on feeds that differ by a last bit.
 
         Returns:
-            the noise by output, and why there is none where it was not measured.
+            the noise by output; and the reason if it was not measured, otherwise empty.
         """
         if self._noise is None:
             why = self._without_noise()
@@ -364,10 +386,14 @@ class Reference:
         progress: Progress,
         outputs: list[dict[str, Array]] | None = None,
     ) -> dict[str, float]:
-        """Return the largest difference of each output from the original's own; append each feed's to ``outputs``.
+        """Run another session on ``feeds``; return the error of each output against the original's stored outputs.
+
+        Args:
+            opened: the session, which is closed afterwards.
+            outputs: a list to which the new outputs are appended, feed by feed; ``None``: they are dropped.
 
         Raises:
-            SessionFailure: the session ends.
+            SessionFailure: the session fails.
         """
         groups, worst = self.groups(), dict[str, float]()
         with opened as session:
@@ -381,9 +407,14 @@ class Reference:
         return worst
 
     def _misread(self, unoptimized: Mapping[str, float], last_bit: Mapping[str, float]) -> float:
-        """Return the error of the default optimization; 0 if it changes no more than the order of sums.
+        """Return the error of the original at the default optimisation, if a fusion computes wrong numbers there.
 
-        A fusion may skip the rounding of quantized activations, which last bits do not show.
+        0 if the outputs differ no more than rounding explains, and for quantized models: a fusion may skip the rounding
+        of their activations.
+
+        Args:
+            unoptimized: error of each output between the default and no optimisation.
+            last_bit: error of each output on feeds that differ by a last bit.
         """
         wrong = [
             error
@@ -393,10 +424,10 @@ class Reference:
         return 0.0 if quantizes(self.model) else max(wrong, default=0.0)
 
     def last_bits(self) -> float:
-        """Return the largest error that last bits of the inputs cause in an original with quantized activations.
+        """Return the largest relative error that last bits of the inputs cause in a quantized original.
 
-        A device's FP32 differs by last bits, which such a model rounds to whole steps. The error is 0 for other models,
-        and where the noise is not measured.
+        A device's FP32 differs by last bits, which a model with quantized activations rounds to whole steps. The error
+        is 0 for other models, and if the noise is not measured.
         """
         if not quantizes(self.model) or self._without_noise():
             return 0.0
@@ -415,10 +446,10 @@ class Reference:
         return [n for n in nodes(self.model.ir) if draws(n)]
 
     def random_node(self) -> str:
-        """Return the node that makes the original's outputs differ from run to run; empty where they repeat.
+        """Return the label of a random node that makes the original's outputs differ from run to run; otherwise empty.
 
-        The original runs again only if it has such a node. It runs several times in one session. A few small outputs
-        may be equal by chance, and the first run of a session may draw the same numbers as that of another.
+        The original runs again only if it has a random node, several times in one session. A few small outputs may be
+        equal by chance, and the first run of a session may draw the same numbers as that of another session.
         """
         drawing = self._drawing()
         if not drawing or not self._outputs:
@@ -441,7 +472,7 @@ class Reference:
         return mapped
 
     def close(self) -> None:
-        """Drop the outputs and remove their files."""
+        """Drop the stored outputs and remove their files."""
         self._outputs.clear()
         self._folder.cleanup()
 
@@ -453,7 +484,7 @@ class Reference:
 
 
 def _with_moved_weights(model: Model) -> Model:
-    """Return the model with its weights moved by one unit in the last place.
+    """Return a copy of the model, opened again, whose FP32 weights differ by one unit in the last place.
 
     Vectors and scalars stay, since fusions need exact values in some of them.
     """

@@ -1,4 +1,4 @@
-"""One model on one device: the device that answers, and the verdict, also of a run that ends early."""
+"""Build the verdict on one model on one device, also if the run ends early."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _NO_ADAPTER = "887A0002"
 
 @dataclass
 class Trial:
-    """A verdict under construction, for outputs of any kind.
+    """Builder of the verdict of one check: it collects the device, notes and the time.
 
     Attributes:
-        tolerance: bounds of the outputs, as a text for the verdict.
-        setting: the tolerance as it was set.
-        of_ours: True for a model that dmlprep derived: a failure to run proves nothing about the user's model.
+        tolerance: bounds of the outputs; ``str`` of it is the text for the verdict.
+        setting: the tolerance as it was set (``auto``).
+        decides: True if the verdict decides about the model; False if it is information only.
+        of_ours: True for a model that dmlprep derived: if it does not run, this proves nothing about the user's model.
+        began: start time, from ``time.perf_counter``.
+        info: the device that answered; ``None`` until one did.
+        notes: findings to be added to the verdict.
     """
 
     check: Check
@@ -38,14 +42,17 @@ class Trial:
     notes: list[Finding] = field(default_factory=list)
 
     def lowered(self, how: Lowered) -> None:
-        """Note that the model ran at a lower optimisation level than requested."""
+        """Note for the verdict that the model ran at a lower optimisation level than requested (DP707)."""
         if self.info is not None:
             self.info = self.info.also(f"at {how}")
         if not self.of_ours:
             self.notes.append(finding("DP707", f"{self.check} ran at {how}", level=how.level, kind=how.kind))
 
     def verdict(self, feeds: int = 0, reason: str = "", *findings: Finding) -> Verdict:
-        """Return ``failed`` for a reason, and ``passed`` without one."""
+        """Return a verdict: ``failed`` if there is a ``reason``, otherwise ``passed``.
+
+        ``feeds`` is the number of feeds that were compared; ``findings`` come before the notes.
+        """
         return Verdict(
             check=self.check,
             outcome="failed" if reason else "passed",
@@ -60,16 +67,25 @@ class Trial:
         )
 
     def failed(self, reason: Finding, feeds: int = 0) -> Verdict:
-        """Return ``failed`` for a reason that is not a number."""
+        """Return the verdict ``failed``, with a finding as its reason."""
         return self.verdict(feeds, reason.message, reason)
 
     def not_run(self, reason: str, info: DeviceInfo | None = None, failure: SessionFailure | None = None) -> Verdict:
-        """Return ``not-run``; ``info`` is the device where none has answered."""
+        """Return the verdict ``not-run``.
+
+        Args:
+            info: the device to name if none has answered.
+            failure: the failure of the session that ended the check, if any.
+        """
         info = self.info or info
         return not_run(self.check, reason, info, self.began, self.tolerance, decides=self.decides, failure=failure)
 
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
-        """Return ``not-run`` where a session ended for a reason outside the model, otherwise ``None``."""
+        """Return the verdict ``not-run`` if a session failed for a reason that is not a fault of the user's model.
+
+        Such reasons are a missing adapter, a limit, memory, and an ONNX Runtime that is too old. Otherwise return
+        ``None``: then the failure counts against the model.
+        """
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
         words = {"limit": "limit", "memory": "out of memory"}
@@ -97,10 +113,13 @@ def not_run(
     decides: bool = True,
     failure: SessionFailure | None = None,
 ) -> Verdict:
-    """Return the verdict of a check that could not run.
+    """Return the verdict ``not-run``, with the finding DP703.
 
     Args:
-        failure: a limit that ended it; the finding has its kind, and how to raise the limit.
+        info: the device, if known.
+        began: start time of the check, from ``time.perf_counter``.
+        decides: True if the verdict decides about the model; False if it is information only.
+        failure: the failure of the session that ended the check; the finding has its kind and its remedy.
     """
     facts: dict[str, Any] = {} if failure is None else {"kind": failure.kind, "remedy": failure.next_step}
     return Verdict(

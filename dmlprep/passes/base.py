@@ -1,6 +1,7 @@
-"""The base of passes. A pass changes a model's graph in memory; it knows no files, no sessions and no command line.
+"""The base of passes. A pass changes a model's graph in memory; it uses no files, no sessions and no command line.
 
-The pipeline runs a pass as a transaction (``pipeline/transaction.py``): snapshot, run, contract, record.
+The pipeline runs a pass as a transaction (``pipeline/transaction.py``): it takes a snapshot of the model, runs the
+pass, checks the result, and records it or restores the snapshot.
 """
 
 from __future__ import annotations
@@ -23,21 +24,24 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets import Target
 
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted", "few-bits"]
-"""A promise of a step: the opset is within the target's, shapes are fixed, constants are folded, weights are FP16,
-dimensions have denotations, or weights have few bits."""
+"""A fact about a model that a step promises. In order: the target runs the opset, shapes are fixed, constants are
+folded, weights are FP16, dimensions have denotations, weights have few bits."""
 
 Bound = Literal["exact", "rounding", "fp16", "few-bits"]
-"""How far the outputs on the CPU may change: not at all, by FP32 reordering (1e-5 of the largest value), by FP16, or by
-weights of few bits."""
+"""How far a pass may change outputs on the CPU. In order: not at all, as far as FP32 sums in another order (1e-5 of the
+largest value), as far as FP16 rounding, as far as weights of few bits."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of a pass's options: the fields of its table in a recipe. Each field has a default."""
+    """Base class of a pass's options: the fields of the step's table in a recipe. Each field has a default."""
 
 
 @dataclass(frozen=True)
 class OnCpu:
-    """A compute node that runs on the CPU; ``operator`` has its domain where that is not ai.onnx."""
+    """A node that does real work and would run on the CPU, not on DirectML.
+
+    ``name``: the node's label; ``operator``: its operator, with the domain if that is not ai.onnx.
+    """
 
     name: str
     operator: str
@@ -45,16 +49,19 @@ class OnCpu:
 
 @dataclass
 class Context:
-    """The surroundings of a pass while it runs.
+    """What the pipeline passes to a pass while it runs, and what the pass reports.
 
     Attributes:
-        facts: numbers for the step's record, filled by the pass.
-        before: the model before the pass, frozen; ``None`` where the pipeline did not freeze it.
-        runner: runs models; ``None`` where the pipeline has no runner.
-        choose_opset: returns the opset at which most of a model's compute runs on DirectML; ``None`` without placement.
-        on_cpu: returns the compute nodes of a model that DirectML does not run; ``None`` without placement. Shape
-            arithmetic that ONNX Runtime keeps on the CPU is not included. The arguments are the model and, where it was
-            frozen, the frozen model.
+        target: the target that the model is prepared for.
+        findings: the findings of the step; the pass adds to them with ``report``.
+        facts: numbers for the step's record, which the pass sets.
+        before: a frozen copy of the model before the pass; ``None`` if the pipeline made none.
+        runner: runs models; ``None`` if the pipeline cannot run models.
+        choose_opset: returns the opset at which most of a model's compute runs on DirectML; ``None`` if the pipeline
+            predicts no placement. The arguments are those of ``on_cpu``.
+        on_cpu: returns the nodes of a model that would run on the CPU, without the shape arithmetic that ONNX Runtime
+            always runs there; ``None`` if the pipeline predicts no placement. The arguments are the model and, if there
+            is one, its frozen copy.
         rules: the rules of the later proof.
         progress: called with the share done (0 to 1) and a short text.
     """
@@ -70,7 +77,7 @@ class Context:
     progress: Progress = lambda share, text: None
 
     def report(self, code: str, message: str, *, node: str = "", **facts: Any) -> None:
-        """Add a finding to the step's record; see ``record.finding``."""
+        """Add a finding to the findings of the step; the arguments are those of ``record.finding``."""
         self.findings.append(finding(code, message, node=node, **facts))
 
 
@@ -78,12 +85,16 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class Pass(ABC, Generic[O]):
-    """One pass.
+    """Base class of passes. A pass is made with its options, and then run on a model.
 
     Class attributes:
-        gives: facts that are true after it.
-        bound: how far CPU outputs may change.
-        keeps_interface: whether inputs and outputs stay the same. If not, the model's own note describes the change.
+        name: the step's name in recipes.
+        summary: one line for help texts.
+        options_type: the class of the options.
+        gives: facts that are true of a model after the pass.
+        bound: how far the pass may change outputs on the CPU.
+        keeps_interface: whether inputs and outputs stay the same. If not, a note in the model's metadata describes the
+            change.
     """
 
     name: ClassVar[str]
@@ -97,20 +108,20 @@ class Pass(ABC, Generic[O]):
         self.options = options
 
     def promises(self) -> frozenset[Fact]:
-        """Facts that are true after this pass with these options: ``gives``, and facts that an option adds."""
+        """Return the facts that are true of a model after this pass: ``gives``, and facts that an option adds."""
         return self.gives
 
     def keeps_type(self, name: str) -> bool:
-        """Return whether the input or output ``name`` keeps its element type in this pass. Names never change."""
+        """Return whether the pass leaves the element type of the input or output ``name`` unchanged."""
         return True
 
     def keeps_input(self, name: str) -> bool:
-        """Return whether the graph input ``name`` exists after this pass."""
+        """Return whether the graph input ``name`` still exists after this pass."""
         return True
 
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
-        """Change ``model`` in place, and return whether anything changed. The pipeline checks the answer.
+        """Change ``model`` in place, and return whether anything changed. The pipeline checks that this is true.
 
         Raises:
             ModelRefused: the pass cannot do its work on this model. The pipeline then restores the model.

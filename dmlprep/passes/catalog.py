@@ -1,4 +1,4 @@
-"""Every pass by its name. A module is imported only when its pass is used, because most of them load slowly."""
+"""Find passes by their name. A pass's module is imported only when it is used, because most of them load slowly."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CATALOG: dict[str, str] = {
     "frame": "dmlprep.passes.frame:FramePass",
     "weights": "dmlprep.passes.weights:WeightsPass",
 }
-"""Name -> ``module:class``. A test compares it with the modules in this room and with ``docs/passes``."""
+"""Map from a pass's name to ``module:class``. A test compares it with this package's modules and ``docs/passes``."""
 
 
 def suggest(word: str, words: list[str]) -> str:
-    """``did you mean X`` for a close match; the list of words otherwise."""
+    """Return the text of a fix for an unknown word: ``did you mean X?`` for a close match, otherwise all ``words``."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, words, 1, 0.7)
@@ -33,7 +33,11 @@ def suggest(word: str, words: list[str]) -> str:
 
 
 def find_pass(name: str, where: str = "") -> type[AnyPass]:
-    """Return the class of a pass; ``RecipeError`` where there is no such pass."""
+    """Return the class of the pass ``name``.
+
+    Raises:
+        RecipeError: there is no such pass; ``where`` says where its name is in the recipe.
+    """
     if name not in CATALOG:
         raise RecipeError(f"unknown step {name!r}", where=where, fix=suggest(name, list(CATALOG)), code="DP901")
     module, _, cls = CATALOG[name].partition(":")
@@ -45,7 +49,8 @@ def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass
     """Return a pass with its options.
 
     Raises:
-        RecipeError: unknown pass or field, or a value of the wrong type; ``where`` names the field.
+        RecipeError: there is no such pass or field, or a value has the wrong type. ``where`` says where the table is in
+            the recipe.
     """
     cls = find_pass(name, where)
     known = {f.name for f in msgspec.structs.fields(cls.options_type)}
@@ -68,15 +73,16 @@ def wrong_value(
     within: str = "",
     page: str = "docs/recipes.md",
 ) -> tuple[str, str]:
-    """Return msgspec's error for a field, and a fix.
+    """Return msgspec's error for a wrong value as a message that begins with the field, and the text of a fix.
 
-    Example of an error: ``field 'keep_io': Expected `bool | array`, got `str```. msgspec puts the field last. If the
-    field accepts only a few words, the fix lists them.
+    Example of a message: ``field 'keep_io': Expected `bool | array`, got `str```. If the field accepts only a few
+    words, the fix lists them.
 
     Args:
-        table: the struct that has the field. ``prefix`` (``parity.``) comes before the field in msgspec's message.
-        within: text before the field in the user's file, where ``table`` is a part of it.
-        page: the page that describes the fields.
+        table: the struct that has the field.
+        prefix: text before the field's name in msgspec's error (``parity.``).
+        within: text to put before the field's name in the message, if ``table`` is only a part of the user's file.
+        page: the page of the documentation that describes the fields.
     """
     text, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")

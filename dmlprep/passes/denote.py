@@ -1,4 +1,6 @@
-"""The denote step writes the meaning of each dimension, so that a session can fix it by meaning instead of by name.
+"""The denote step writes denotations: standard names for the meaning of dimensions, such as ``DATA_BATCH``.
+
+A session can then fix the size of a free dimension by its meaning instead of by its name.
 
 Standard denotations: https://github.com/onnx/onnx/blob/main/docs/DimensionDenotation.md. Any other text is allowed.
 """
@@ -22,7 +24,7 @@ from dmlprep.record.steps import FreeDimension
 BATCH, CHANNEL, TIME, FEATURE = "DATA_BATCH", "DATA_CHANNEL", "DATA_TIME", "DATA_FEATURE"
 
 STANDARD = (BATCH, CHANNEL, TIME, FEATURE, "FILTER_IN_CHANNEL", "FILTER_OUT_CHANNEL", "FILTER_SPATIAL")
-"""Denotations that ONNX defines. DATA_FEATURE is every spatial dimension of an image, and a hidden size."""
+"""The denotations that ONNX defines. DATA_FEATURE means a spatial dimension of an image, or a hidden size."""
 
 _WORDS = {
     BATCH: "batch batches batchsize bs n b",
@@ -39,11 +41,12 @@ _LONGEST = 128
 
 
 class DenoteOptions(Options, frozen=True, kw_only=True):
-    """Options of ``denote``.
+    """Options of the step ``denote``.
 
     Attributes:
-        dims: denotation by dimension name (``batch``) or by input or output and axis (``pixel_values:0``).
-        rules: whether dimensions that ``dims`` does not name are denoted by their names and layouts.
+        dims: map from a dimension's name (``batch``), or an input or output and axis (``pixel_values:0``), to its
+            denotation.
+        rules: whether other dimensions get denotations by rules, from their names and layouts.
     """
 
     dims: dict[str, str] = msgspec.field(default_factory=dict)
@@ -59,10 +62,10 @@ class DenotePass(Pass[DenoteOptions]):
     gives: frozenset[Fact] = frozenset({"denoted"})  # type: ignore[misc]
 
     def run(self, model: Model, context: Context) -> bool:
-        """Denote the model.
+        """Write denotations into ``model`` in place, and return whether it changed.
 
         Raises:
-            UsageError: DP203, a key matches no dimension, or a denotation is not printable.
+            UsageError: a key matches no dimension (DP203), or a denotation is too long or not printable.
         """
         graph = model.ir.graph
         ends = [*_inputs(graph), *graph.outputs]
@@ -95,14 +98,14 @@ def _inputs(graph: ir.Graph) -> list[ir.Value]:
 
 
 def _dims(values: list[ir.Value]) -> Iterator[tuple[ir.Value, int, str]]:
-    """Every dimension with its name; empty for a fixed size."""
+    """Yield every dimension of the values: value, axis, and the dimension's name (empty for a fixed size)."""
     for value in values:
         for axis, dim in enumerate(value.shape or ()):
             yield value, axis, "" if isinstance(dim, int) else (dim.value or "")
 
 
 def _state(values: list[ir.Value]) -> list[object]:
-    """The parts of values that the step may change."""
+    """Return the shapes, dimension names and denotations of the values, to compare them before and after."""
     shapes = [v.shape for v in values if v.shape is not None]
     names = [[d if isinstance(d, int) else d.value for d in shape] for shape in shapes]
     return [[v.shape for v in values], names, [[s.get_denotation(i) for i in range(len(s))] for s in shapes]]
@@ -127,7 +130,10 @@ def _set(value: ir.Value, axis: int, denotation: str) -> None:
 
 
 def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
-    """Name each dimension with size -1, "None" or no name. ONNX Runtime can override only named dimensions by name."""
+    """Give each free input dimension without a usable name (-1, "None") a new name, in place.
+
+    ONNX Runtime can fix a dimension by name only if it has one. ``ends``: the inputs and outputs.
+    """
     names = {name for _, _, name in _dims(ends)}
     for value in _inputs(graph):
         if value.shape is None:
@@ -146,13 +152,16 @@ def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
 
 
 def _by_name(name: str) -> str | None:
-    """The meaning of a dimension's name. It checks the words of ``sequence_length`` or ``batchSize`` in order."""
+    """The denotation that a dimension's name suggests; ``None`` if no word of it is known.
+
+    The first known word of a name such as ``sequence_length`` or ``batchSize`` decides.
+    """
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
     return next((_BY_WORD[w.lower()] for w in words if w.lower() in _BY_WORD), None)
 
 
 def _by_rule(value: ir.Value) -> None:
-    """Denote dimensions without a denotation: by the dimension's name, or else by the layout of the whole shape."""
+    """Give dimensions without a denotation one, in place: by the dimension's name, or else by the value's layout."""
     shape = value.shape
     if shape is None:
         return
@@ -167,7 +176,10 @@ def _by_rule(value: ir.Value) -> None:
 
 
 def _layout(value: ir.Value) -> list[str | None]:
-    """The meaning of each axis, by rank and type: images are [N, C, H, W] or [N, H, W, C], tokens are [N, T]."""
+    """Guess the denotation of each axis from rank and type; ``None`` for axes without a guess.
+
+    Images are [N, C, H, W] or [N, H, W, C], tokens are [N, T]. From rank 2 on, the first axis is the batch.
+    """
     assert value.shape is not None
     dims = [d if isinstance(d, int) else None for d in value.shape]
     rank = len(dims)
@@ -185,7 +197,7 @@ def _layout(value: ir.Value) -> list[str | None]:
 
 
 def _follow_names(graph: ir.Graph) -> None:
-    """Copy denotations from input dimensions to output dimensions of the same name."""
+    """Copy denotations from input dimensions to output dimensions of the same name that have none, in place."""
     known = {
         name: value.shape.get_denotation(axis)
         for value, axis, name in _dims(_inputs(graph))
@@ -198,7 +210,7 @@ def _follow_names(graph: ir.Graph) -> None:
 
 
 def _report(graph: ir.Graph, context: Context) -> None:
-    """Report for each free dimension how a session fixes it (fact ``free_dimensions``, finding DP205)."""
+    """Report each free dimension of the inputs, and how a session can fix it (DP205, and fact ``free_dimensions``)."""
     places: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     for value, axis, name in _dims(_inputs(graph)):
@@ -218,7 +230,7 @@ def _report(graph: ir.Graph, context: Context) -> None:
 
 
 def _calls(name: str, denotation: str) -> tuple[list[str], list[str]]:
-    """The calls that fix a dimension, in Python and in C."""
+    """Return the calls of ONNX Runtime that fix a free dimension, as source text: in Python, and in C."""
 
     def quoted(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""The fix-quirks step replaces nodes on which DirectML fails, or computes wrong results, by equal forms."""
+"""The fix-quirks step replaces quirks, nodes on which DirectML fails or computes wrong results, by equal nodes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from dmlprep.record.steps import Inlined
 _MICROSOFT = "com.microsoft"
 
 _MAX_ROUNDS = 12
-"""Rounds of rewrites: a rewrite may leave a node with another quirk (a vector of rank 5). No node had more than three.
+"""The most rounds of rewrites. A rewrite may create a node with another quirk; no known node needs more than three.
 """
 
 
 class FixQuirksOptions(Options, frozen=True, kw_only=True):
-    """Options of ``fix-quirks``.
+    """Options of the step ``fix-quirks``.
 
     Attributes:
-        skip: ids of quirks to leave unchanged and not to report (``cast-bool``; docs/passes/fix-quirks.md lists them).
+        skip: ids of quirks whose nodes stay unchanged and are not reported (``cast-bool``; docs/passes/fix-quirks.md
+            lists the ids).
     """
 
     skip: list[str] = msgspec.field(default_factory=list)
 
 
 class FixQuirksPass(Pass[FixQuirksOptions]):
-    """Find the quirks of the target, and write equal forms instead."""
+    """Find nodes that are quirks of the target, and replace them by nodes that DirectML computes right."""
 
     name = "fix-quirks"
     summary = "equal forms for operators that DirectML fails on or computes wrongly"
@@ -50,7 +51,9 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
     bound = "rounding"  # a folded product or an average over other windows adds in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Rewrite until no quirk with a rewrite is left.
+        """Rewrite nodes in place until no quirk with a rewrite is left, and return whether any node was rewritten.
+
+        Quirks that cannot be rewritten are reported (DP641).
 
         Raises:
             UsageError: ``skip`` contains an unknown quirk.
@@ -130,7 +133,10 @@ def _in_bodies(model: Model, graph: GraphFacts, target: Target) -> list[Hit]:
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
-    """Rewrite each node once, and return why it stays, or ``""``. Its other quirks wait for the next round."""
+    """Rewrite each node once, in place, for its first quirk; its other quirks wait for the next round.
+
+    Returns each quirk that was tried, with the reason why its node stays unchanged, or ``""`` if it was rewritten.
+    """
     names = Names(model.ir)
     results: list[tuple[Hit, str]] = []
     first: dict[int, Hit] = {}

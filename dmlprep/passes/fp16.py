@@ -1,4 +1,4 @@
-"""FP16: weights and arithmetic in half precision, with FP32 where it is needed."""
+"""The fp16 step: weights and arithmetic in half precision, with FP32 where it is needed."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_
 from dmlprep.record.steps import Block, KeepReason, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
-"""A function that converts a model. Its arguments after the model: the nodes to keep, the nodes to convert against the
-policy, and whether shared weights are stored in FP16 only."""
+"""A function that converts a model in place. Its arguments after the model: the nodes to keep in FP32, the nodes to
+convert against the policy, and whether weights that FP32 and FP16 nodes share are stored in FP16 only."""
 
 
 class Fp16Options(Options, frozen=True):
-    """Options of the step.
+    """Options of the step ``fp16``.
 
     Attributes:
         engine: ``own`` (dmlprep's converter), or ``onnxconverter-common``.
         policy: how careful the rules are: ``fast``, ``balanced`` or ``safe``.
-        keep_io: whether graph inputs and outputs keep their types; or the names of those that keep them.
-        keep_nodes: names of nodes that stay FP32.
-        keep_operators: operator types that stay FP32 (``Softmax``, ``com.microsoft::Gelu``).
-        keep_patterns: regular expressions; nodes whose name matches stay FP32.
-        keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
-        convert_nodes, convert_operators, convert_patterns, convert_between: nodes to convert against the policy, where
-            FP16 kernels exist.
-        half_weights: whether a large weight with FP32 and FP16 readers is stored in FP16 only, not in both types.
-            ``auto``: only if a search meets the tolerance this way.
+        keep_io: true if all graph inputs and outputs keep their types; or the names of those that keep them.
+        keep_nodes: names of nodes that stay in FP32.
+        keep_operators: operators that stay in FP32 (``Softmax``, ``com.microsoft::Gelu``).
+        keep_patterns: regular expressions; nodes whose name matches stay in FP32.
+        keep_between: pairs of values; the nodes on the way from the first to the second stay in FP32.
+        convert_nodes, convert_operators, convert_patterns, convert_between: nodes to convert although the policy keeps
+            them in FP32, if FP16 kernels exist.
+        half_weights: whether a large weight that both FP32 and FP16 nodes read is stored in FP16 only, not in both
+            types. ``auto``: only if a search meets the tolerance this way.
         lift: whether FP16 nodes of the input model count as FP32 nodes, so that they may stay in FP32. ``auto``: only
             if a search does not meet the tolerance otherwise.
-        islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
-        tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
-        rounding, accumulation: settings of the FP16 emulation, see ``precision.emulation``.
-        feeds: number of feeds that the search uses.
-        max_trials: the most runs of the emulation.
-        max_seconds: time limit of the search in seconds; the first 24 runs ignore it.
-        journal: a file that stores trials, so that an interrupted search continues.
-        allow: ``little-gain``: a warning, instead of a refusal, if FP16 gains little.
+        islands: ``auto`` searches for the smallest set of further nodes to keep in FP32, with the FP16 emulation.
+        tolerance: the largest error that the search may leave: max|difference| / max|reference| of an output.
+        rounding, accumulation: settings of the FP16 emulation (see ``precision.emulation``).
+        feeds: number of feeds (sets of inputs) that the search uses.
+        max_trials: the largest number of trials, each a run of the emulation.
+        max_seconds: time limit of the search in seconds; the first 24 trials ignore it.
+        journal: path of a file that stores trials, so that an interrupted search can continue; empty for none.
+        allow: with ``little-gain``, a model that gains little from FP16 gives a warning, not a refusal.
     """
 
     engine: Literal["own", "onnxconverter-common"] = "own"
@@ -92,7 +92,7 @@ class Fp16Options(Options, frozen=True):
 
 
 class Fp16Pass(Pass[Fp16Options]):
-    """Convert a model to FP16."""
+    """Convert a model to FP16, with FP32 where it is needed."""
 
     name = "fp16"
     summary = "half precision: FP16 weights and arithmetic, FP32 where it is needed"
@@ -101,15 +101,16 @@ class Fp16Pass(Pass[Fp16Options]):
     bound = "fp16"
 
     def keeps_type(self, name: str) -> bool:
-        """Return the answer of the option ``keep_io``."""
+        """Return whether the input or output ``name`` keeps its type, as the option ``keep_io`` says."""
         keep_io = self.options.keep_io
         return keep_io if isinstance(keep_io, bool) else name in keep_io
 
     def run(self, model: Model, context: Context) -> bool:
-        """Convert ``model`` in place.
+        """Convert ``model`` in place, and return whether it changed.
 
         Raises:
-            ModelRefused: a part of the model has no FP16 form (DP403).
+            ModelRefused: a part of the model has no FP16 form (DP403), a search does not meet its tolerance (DP404), or
+                FP16 gains nothing or little (DP406, DP409).
             RecipeError: an option names a node or value that the model does not have.
         """
         options = self.options
@@ -122,11 +123,18 @@ class Fp16Pass(Pass[Fp16Options]):
         return changed
 
     def _judge(self, model: Model, context: Context) -> None:
-        """Refuse a file that is FP16 by name only. Where the option allows it, report a warning instead."""
+        """Check that the converted model gains enough from FP16.
+
+        If it does not, but the option ``allow`` permits it, or the user keeps more than half of the FP32 nodes, a
+        finding is reported.
+
+        Raises:
+            ModelRefused: no node became FP16 (DP406), or FP16 gains little (DP409).
+        """
         facts, gain = context.facts, gained(model)
         if not holds_fp16(model):
             floats = any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs)
-            code, text = "DP406", "no node became FP16: all stay in FP32" if floats else ""
+            code, text = "DP406", "no node became FP16: all of them stay in FP32" if floats else ""
         else:
             code, text = "DP409", little_gain(gain)
         if not text:
@@ -199,9 +207,13 @@ class Fp16Pass(Pass[Fp16Options]):
         return changed or inlined
 
     def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
-        """The nodes to keep and to convert, after functions are inlined.
+        """Inline model-local functions in place, and return the nodes that the options choose.
 
         Options may use names from before or after the inlining.
+
+        Returns:
+            the nodes to keep in FP32, the nodes to convert against the policy (both ``id(node)`` -> why), and whether
+            functions were inlined.
         """
         picks: list[dict[int, str]] = []
         rests: list[Selection] = []
@@ -227,7 +239,11 @@ class Fp16Pass(Pass[Fp16Options]):
         half: bool,
         feeds: list[Feeds],
     ) -> tuple[Model, Convert, Runner, list[Feeds], Setting]:
-        """Return the arguments of a search for the nodes to keep."""
+        """Return the arguments with which ``find_islands`` searches for the nodes to keep in FP32.
+
+        Raises:
+            ModelRefused: the pipeline cannot run models (DP403).
+        """
         options = self.options
         if context.runner is None:
             text = 'islands = "auto" must run the model, but this pipeline runs no models'
@@ -257,7 +273,13 @@ class Fp16Pass(Pass[Fp16Options]):
         return model, trial, context.runner, feeds, setting
 
     def _islands(self, model: Model, context: Context, islands: Islands) -> dict[int, str]:
-        """Return the nodes that a search found, by ``id(node)``, and report them as recipe lines."""
+        """Report the result of a search, and return the nodes to keep in FP32: ``id(node)`` -> why.
+
+        The facts of the step get the trials and the lines for a recipe without a search; findings name the nodes.
+
+        Raises:
+            ModelRefused: no set of nodes meets the tolerance, or only the whole model in FP32 (DP404).
+        """
         options = self.options
         facts = context.facts
         facts.emulation = f"{options.accumulation}, {options.rounding}"
@@ -313,9 +335,12 @@ class Fp16Pass(Pass[Fp16Options]):
 
 
 def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, KeepReason]:
-    """Nodes that compute in FP32 after another engine's conversion, with the reason where it is known."""
+    """The nodes that compute in FP32 after onnxconverter-common's conversion, by label, with the reason.
+
+    ``asked``: label of each node that the user keeps -> why. The others are kept by the engine's own list.
+    """
     types = solve_types(model.ir)
-    wide, listed = ir.TensorType(ir.DataType.FLOAT), KeepReason("engine", "on its own list")
+    wide, listed = ir.TensorType(ir.DataType.FLOAT), KeepReason("engine", "the engine keeps this operator in FP32")
     return {
         label(n): KeepReason("user", asked[label(n)]) if label(n) in asked else listed
         for n in nodes(model.ir)
@@ -327,7 +352,10 @@ _FLOATS = (ir.DataType.FLOAT.value, ir.DataType.FLOAT16.value)
 
 
 def _worst(ranges: Iterable[Range]) -> list[Worst]:
-    """The largest finite values of a range profile, and those that lose most below FP16's normal range."""
+    """The worst values of a range profile: the 10 largest, and 5 of those with most elements below FP16's normal range.
+
+    Infinite values are left out.
+    """
     finite = [r for r in ranges if math.isfinite(r.peak)]
     largest = sorted(finite, key=lambda r: -r.peak)[:10]
     smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
@@ -335,7 +363,7 @@ def _worst(ranges: Iterable[Range]) -> list[Worst]:
 
 
 def _along(ranges: Iterable[Range]) -> Profile:
-    """The range profile along the model. A large model's profile has its largest values only."""
+    """The peaks of the values of a range profile, in the order of the model; of a large model the 2000 largest only."""
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]
@@ -343,7 +371,7 @@ def _along(ranges: Iterable[Range]) -> Profile:
 
 
 _PROFILED = 2_000
-"""The most values that a record's range profile has."""
+"""The largest number of values in the range profile of a record."""
 
 _KINDS = ("nodes", "operators", "patterns", "between")
 _FIELDS: tuple[Literal["keep", "convert"], ...] = ("keep", "convert")

@@ -1,4 +1,4 @@
-"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators with DirectML kernels."""
+"""The frame step adds a frame, the app's pre- and post-processing, to the graph, in operators that DirectML runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dmlprep.passes.framing import DetectOptions, Frame, PictureOptions, ResultO
 
 
 class FrameOptions(Options, frozen=True, kw_only=True):
-    """Options of ``frame``.
+    """Options of the step ``frame``.
 
     Attributes:
-        inputs: the app's pictures, by input name.
-        outputs: the results that the app needs, by output name.
-        detect: boxes instead of a detector's raw outputs.
+        inputs: map from an input's name to the app's pictures for it.
+        outputs: map from an output's name to the result that the app needs from it.
+        detect: boxes that replace a detector's raw outputs; ``None`` for no detector.
     """
 
     inputs: dict[str, PictureOptions] = msgspec.field(default_factory=dict)
@@ -25,12 +25,15 @@ class FrameOptions(Options, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to frame."""
+        """Return whether the options ask for no frame at all."""
         return not (self.inputs or self.outputs or self.detect)
 
 
 class FramePass(Pass[FrameOptions]):
-    """Add the frame. Names of inputs stay; their types and shapes become the app's, and so do the outputs."""
+    """Add a frame to a model. Inputs keep their names, but get the types and shapes of the app's pictures.
+
+    Outputs become the results that the app needs.
+    """
 
     name = "frame"
     summary = "accept the app's pictures (bytes, NHWC, any size), and return the results that the app needs"
@@ -39,10 +42,12 @@ class FramePass(Pass[FrameOptions]):
     keeps_interface = False
 
     def framed(self, model: Model) -> Frame | None:
-        """Return the frame for a model in its present form, or ``None`` for empty tables.
+        """Return the frame that ``run`` would add to a model in its present form; ``None`` if the options are empty.
+
+        The model is unchanged.
 
         Raises:
-            ModelRefused: DP305, a table does not fit the model.
+            ModelRefused: DP305, the options do not fit the model.
         """
         if self.options.empty:
             return None
@@ -50,22 +55,25 @@ class FramePass(Pass[FrameOptions]):
         return msgspec.structs.replace(frame, table=self._table())
 
     def _table(self) -> dict[str, object]:
-        """The options in the form of the note."""
+        """Return the options as plain data, as the frame's note in the model's metadata has them."""
         table: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self.options))
         return table
 
     def run(self, model: Model, context: Context) -> bool:
-        """Frame the model.
+        """Add the frame to ``model`` in place, and return whether the model changed.
+
+        A model that has this frame already is unchanged.
 
         Raises:
-            ModelRefused: DP305, a table does not fit the model; DP306, DirectML cannot run a part of the frame.
+            ModelRefused: DP305, the options do not fit the model, or it has another frame; DP306, DirectML cannot run a
+                part of the frame.
         """
         there = frame_of(model.ir)
         if there is not None and there.table == self._table():
             return False
         if there is not None and not self.options.empty:
             fix = "frame the original model instead"
-            raise ModelRefused("the model has another frame already", code="DP305", fix=fix)
+            raise ModelRefused("the model already has a frame with other settings", code="DP305", fix=fix)
         frame = self.framed(model)
         if frame is None:
             return False

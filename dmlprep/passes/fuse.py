@@ -1,4 +1,4 @@
-"""The fuse step: it replaces several nodes by one com.microsoft operator that DirectML has a kernel for."""
+"""The fuse step replaces several nodes by one com.microsoft operator that DirectML has a kernel for."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dmlprep.passes.fusions.form import DOMAIN, Shared, write
 
 
 class FuseOptions(Options, frozen=True, kw_only=True):
-    """Options of ``fuse``.
+    """Options of the step ``fuse``. Each says whether to write one operator of com.microsoft.
 
     Attributes:
         group_norm: GroupNorm, with or without Swish.
         rotary: RotaryEmbedding.
-        skip_norm: SkipSimplifiedLayerNormalization: a sum, and RMS normalization of it.
-        attention: MultiHeadAttention: products of queries, keys and values with a Softmax between them.
-        grouped_attention: GroupQueryAttention: attention of a whole sequence under a causal mask.
+        skip_norm: SkipSimplifiedLayerNormalization, for a sum and its RMS normalization.
+        attention: MultiHeadAttention, for products of queries, keys and values with a Softmax between them.
+        grouped_attention: GroupQueryAttention, for attention of a whole sequence under a causal mask.
     """
 
     group_norm: bool = True
@@ -36,7 +36,7 @@ class FuseOptions(Options, frozen=True, kw_only=True):
 
 
 class FusePass(Pass[FuseOptions]):
-    """Find the nodes of each fused form, and replace them by one node."""
+    """Find nodes that one operator of com.microsoft can replace, and replace them by that operator."""
 
     name = "fuse"
     summary = "one com.microsoft operator for several nodes, where DirectML has a kernel for the very form"
@@ -44,7 +44,10 @@ class FusePass(Pass[FuseOptions]):
     bound = "rounding"  # sums in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Fuse each form that the target's DirectML supports."""
+        """Fuse nodes in place where the target's DirectML runs the operator, and return whether any were fused.
+
+        Nodes that match, but cannot be fused, are reported with the reason (DP303).
+        """
         from dmlprep.passes.fusions.catalog import FORMS  # here: every command imports every pass
 
         forms = [form for form in FORMS if getattr(self.options, form.option)]
@@ -66,11 +69,13 @@ class FusePass(Pass[FuseOptions]):
                         done[form.op_type] += 1
                         break
         for op, count in sorted(done.items()):
-            nodes = "1 node" if count == 1 else f"{count} nodes"
-            context.report("DP302", f"{op}: {nodes} replace several", operator=op, count=count)
+            nodes = "1 node replaces" if count == 1 else f"{count} nodes replace"
+            context.report("DP302", f"{op}: {nodes} several nodes each", operator=op, count=count)
         for (op, why), places in sorted(unfused.items()):
-            more = f", and {len(places) - 1} more" if len(places) > 1 else ""
-            context.report("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
+            more = f" ({len(places)} times)" if len(places) > 1 else ""
+            context.report(
+                "DP303", f"not fused into {op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why
+            )
         context.facts.fused = dict(sorted(done.items()))
         return bool(done)
 
@@ -84,7 +89,10 @@ class FusePass(Pass[FuseOptions]):
 
 
 def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared) -> bool:
-    """Write the node of a match, and remove the nodes that are no longer read."""
+    """Write the fused node of a match, in place, and remove the nodes that are no longer read.
+
+    Returns false, without a change, if an earlier match has removed a node of this one.
+    """
     graph = match.at.ir.graph
     givers = [giver.ir for giver, _ in match.gives]
     if not isinstance(graph, ir.Graph) or any(giver.graph is not graph for giver in givers):
@@ -97,7 +105,7 @@ def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared)
 
 
 def _remove(node: ir.Node) -> None:
-    """Remove an unread node, and the nodes that only it read."""
+    """Remove a node whose outputs are unread, and then the nodes and initializers that only it read."""
     stack = [node]
     while stack:
         last = stack.pop()

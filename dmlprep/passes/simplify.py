@@ -1,4 +1,4 @@
-"""The simplify step: it runs onnxsim on the model without its weights, and reverts the result where it does harm."""
+"""The simplify step runs onnxsim on the model without its weights, and reverts the result if it does harm."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from dmlprep.record import OutputMetrics
 from dmlprep.runtime.tools import onnxsim
 
 GROWTH = 1.05
-"""The limit of growth: a result with over 5 % more nodes or tensor bytes is reverted."""
+"""Limit on growth: a result with more than this many times the nodes, or the size of tensors, is reverted."""
 
 SHARE = 0.02
-"""The largest folded constant, as a share of the model's tensor bytes."""
+"""Size limit of a folded constant, as a share of the size of the model's tensors."""
 
 _BOUND = TOLERANCES["fp32-cpu"]
 
 _DRAWN_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
 
 _SHAPE_FROM_VALUE = 9
-"""The first opset with ConstantOfShape."""
+"""The first opset that has ConstantOfShape, which ``silence`` needs."""
 
 _SLACK_BYTES = 1024  # lets a model of a few bytes gain a folded constant
 
 
 class SimplifyOptions(Options, frozen=True, kw_only=True):
-    """Options of ``simplify``.
+    """Options of the step ``simplify``.
 
     Attributes:
         time_limit: time limit of onnxsim in seconds.
-        constant_kib: largest folded constant in KiB; ``SHARE`` of the model is another limit. A chain of nodes may end
-            in a larger one, if that replaces weights with more bytes.
-        feeds: number of feeds on which values are compared.
-        drop_unread: remove initializers that no node of the original reads; by default they stay.
+        constant_kib: size limit of a folded constant in KiB; 2 % of the size of the model's tensors is another limit. A
+            chain of nodes may be folded into a larger constant if that replaces weights with more bytes.
+        feeds: number of feeds (sets of inputs) on which outputs are compared.
+        drop_unread: remove initializers that no node of the original model reads; by default they stay.
     """
 
     time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
@@ -73,7 +73,10 @@ class SimplifyPass(Pass[SimplifyOptions]):
     bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
-        """Simplify the model; or leave it unchanged and report DP301."""
+        """Simplify ``model`` in place, and return whether it changed.
+
+        If the result is larger, invalid or computes something else, it is dropped and the reason reported (DP301).
+        """
         changed = self._simplified(model, context)
         return silence(model.ir) or changed
 
@@ -116,10 +119,14 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def _differs(
         self, model: Model, result: Model, context: Context, frozen: tuple[Frozen | None, Frozen | None]
     ) -> str:
-        """A sentence if the outputs differ on the CPU. No model runs if the graphs show that they are equal."""
+        """Compare the outputs of ``result`` and ``model`` on the CPU, and return a sentence if they differ.
+
+        Empty if they agree, or cannot be compared (no runner, random operators); the facts of the step say which. No
+        model runs if the graphs show that they are equal. ``frozen``: frozen copies of both models, if there are any.
+        """
         runner = context.runner
         if runner is None:
-            context.facts.guard_on_values = "not run: no runner"
+            context.facts.guard_on_values = "not run: this pipeline runs no models"
             return ""
         random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in RANDOM})
         if random:
@@ -157,7 +164,10 @@ class SimplifyPass(Pass[SimplifyOptions]):
 
 
 def silence(model: ir.Model) -> bool:
-    """Replace random numbers that only a product with 0 reads by zeros; return whether there are any."""
+    """Replace nodes that draw random numbers only to multiply them by 0 by zeros, in place.
+
+    Returns whether a node was replaced.
+    """
     drawn = [n for n in nodes(model) if n.op_type in _DRAWN_LIKE and n.domain in ("", "ai.onnx")]
     if not drawn or model.opset_imports.get("", 1) < _SHAPE_FROM_VALUE:
         return False
@@ -191,12 +201,18 @@ def _multiplied_by_zero(value: ir.Value) -> bool:
 
 
 def _is_noise(metrics: OutputMetrics, noise: float) -> bool:
-    """Return whether an error beyond every bound is within the model's own noise: such an output proves nothing."""
+    """Return whether an error exceeds its bound, but not the model's own noise, so that it proves no harm.
+
+    ``noise``: how far the original model differs from itself.
+    """
     return metrics.non_finite == 0 and metrics.bound < metrics.max_rel <= NOISE_FACTOR * noise
 
 
 def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Array], runner: Runner) -> dict[str, float]:
-    """The model's own noise on one feed (``metrics.noise_of``); empty if the unoptimised model does not run."""
+    """The model's own noise on one feed, by output (``metrics.noise_of``); empty if the model does not run.
+
+    The noise is how far the model differs from itself without graph optimization, or on slightly changed inputs.
+    """
     try:
         plain = run_segments(partial(runner.run, optimized=False), model, feed)
         moved = run_segments(runner.run, model, nudged(feed))
@@ -206,7 +222,10 @@ def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Arra
 
 
 def _unlike(model: Model, result: Model) -> str:
-    """Compare the properties that simplification must never change; return a sentence if they differ."""
+    """Compare what simplification must never change (inputs, outputs, opset, domains, random numbers).
+
+    Returns a sentence if it differs; otherwise an empty text.
+    """
     for kind in ("inputs", "outputs"):
         constants = [m.ir.graph.initializers if kind == "inputs" else () for m in (model, result)]
         names = [[v.name for v in getattr(m.ir.graph, kind)] for m in (model, result)]

@@ -1,4 +1,4 @@
-"""The weights step: weights of products in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in 8."""
+"""The weights step: weights of MatMul and Gemm in 4 or 8 bits (MatMulNBits), and tables and convolutions in 8 bits."""
 
 from __future__ import annotations
 
@@ -32,29 +32,31 @@ from dmlprep.record.steps import Trial
 _SHOWN = 3
 
 DEQUANTIZE = "com.microsoft::DequantizeLinear"
-"""The operator that reads the weight of a convolution, in the form of the kernel tables."""
+"""The operator that reads the 8-bit weight of a convolution, as the tables of DirectML's kernels name it."""
 
 
 class WeightsOptions(Options, frozen=True, kw_only=True):
-    """Options of ``weights``.
+    """Options of the step ``weights``.
 
     Attributes:
-        bits: bits of each number.
-        block_size: numbers along the depth that share a scale; if it does not divide the depth, the next smaller size
-            that does is used.
-        symmetric: no zero points: the file is 3 % smaller, and the error 5 % larger.
-        last_layer: handling of the layer whose result is an output of the model: ``keep``, ``same``, or ``8`` bits.
-        embeddings: tables from which Gather reads rows: ``keep``, or ``int8`` with a scale for each row.
-        convolutions: Conv and ConvTranspose: ``keep``, or ``int8`` with a scale for each output channel.
+        bits: number of bits of each element of a MatMul's or Gemm's weight.
+        block_size: how many elements along the depth (the summed axis) share a scale. If it does not divide the depth,
+            the next smaller size that does is used.
+        symmetric: whether there are no zero points. Without them, the file is 3 % smaller, and the error 5 % larger.
+        last_layer: weight of the layer whose result is an output of the model: unchanged (``keep``), like all others
+            (``same``), or in 8 bits (``8``).
+        embeddings: tables from which Gather reads rows: unchanged (``keep``), or ``int8`` with a scale for each row.
+        convolutions: weights of Conv and ConvTranspose: unchanged (``keep``), or ``int8`` with a scale for each output
+            channel.
         keep_nodes: names of nodes that stay unchanged.
         keep_patterns: regular expressions; nodes whose name matches stay unchanged.
         least: the smallest weight to round, in elements.
         search: ``auto`` searches for the nodes that must keep their weights so that the outputs meet ``tolerance``.
-        tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
-        feeds: number of feeds that the search uses.
-        max_trials: the most runs of the model.
-        max_seconds: time limit of the search in seconds; the first 24 runs ignore it.
-        journal: a file that stores trials, so that an interrupted search continues.
+        tolerance: the largest error that the search may leave: max|difference| / max|reference| of an output.
+        feeds: number of feeds (sets of inputs) that the search uses.
+        max_trials: the largest number of trials, each a run of the model.
+        max_seconds: time limit of the search in seconds; the first 24 trials ignore it.
+        journal: path of a file that stores trials, so that an interrupted search can continue; empty for none.
     """
 
     bits: Literal[4, 8] = 4
@@ -75,7 +77,7 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
 
 
 class WeightsPass(Pass[WeightsOptions]):
-    """Round weights to few bits."""
+    """Round weights to 4 or 8 bits."""
 
     name = "weights"
     summary = "weights of MatMul and Gemm in 4 or 8 bits, in blocks that share a scale"
@@ -84,10 +86,13 @@ class WeightsPass(Pass[WeightsOptions]):
     bound = "few-bits"
 
     def run(self, model: Model, context: Context) -> bool:
-        """Round the weights of ``model`` in place; numbers are computed while they are saved.
+        """Replace weights of ``model`` by weights in few bits, in place, and return whether any were replaced.
+
+        The numbers are only computed when the model is saved.
 
         Raises:
-            ModelRefused: a weight cannot be rounded (DP415), or no product within the tolerance (DP419).
+            ModelRefused: a weight cannot be rounded (DP415), or a search finds no weight that can be rounded within the
+                tolerance (DP419).
             RecipeError: an option names a node that the model does not have.
         """
         options = self.options
@@ -105,7 +110,10 @@ class WeightsPass(Pass[WeightsOptions]):
         return bool(done.written or done.rows or done.convolutions)
 
     def _convolutions(self, context: Context) -> bool:
-        """Return whether weights of convolutions are rounded; report it if the target cannot read them."""
+        """Return whether weights of convolutions are rounded: if the options say so, and the target can read them.
+
+        If the target cannot, DP417 is reported.
+        """
         if self.options.convolutions == "keep":
             return False
         target = context.target
@@ -124,7 +132,11 @@ class WeightsPass(Pass[WeightsOptions]):
         return done
 
     def _sensitive(self, model: Model, context: Context, choice: Choice) -> dict[int, str]:
-        """Return the nodes that a search keeps, by ``id(node)`` -> why, and report them."""
+        """Search for the nodes that must keep their weights, report them, and return ``id(node)`` -> why.
+
+        Raises:
+            ModelRefused: the pipeline cannot run models, or no weight can be rounded within the tolerance (DP419).
+        """
         options = self.options
         if context.runner is None:
             text = 'search = "auto" must run the model, but this pipeline runs no models'

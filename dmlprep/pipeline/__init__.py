@@ -1,1 +1,1 @@
-"""Turn recipes, project files and options into a run: steps as transactions, then the proof, then the result."""
+"""Turn recipes, project files and options into a run: steps that succeed or change nothing, a proof, and the result."""

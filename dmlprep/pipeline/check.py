@@ -1,4 +1,4 @@
-"""``check`` of a model file: its placement and quirks, what prepare would do, and other checks on request."""
+"""Check a model file: its placement and quirks, the effect of ``prepare``, and more checks on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.verify_placement import verify_placement
 
 RECIPE = "@static-fp32"
-"""The recipe of ``prepare`` where none is named."""
+"""The recipe whose effect ``check`` predicts: the default of ``prepare``."""
 
 
 def check_model(
@@ -36,23 +36,24 @@ def check_model(
     session: SessionOptions | None = None,
     vram: int | None = None,
 ) -> list[Examined]:
-    """Check a model file for each target; the options apply to the last one only.
+    """Check a model file for each target (DirectML release), and return one result for each, in the same order.
 
-    The last record also has what prepare would do (``facts.prepare``), if anything, and how much memory the model needs
-    (``facts.memory``).
+    The last result also has the predicted effect of ``prepare`` (``facts.prepare``), if it would change the placement,
+    and the memory that a session needs (``facts.memory``). The options apply to the last target only.
 
     Args:
-        fail_on_cpu: True to fail (exit code 1) on compute nodes on the CPU, named in ``error``; shape arithmetic may
-            run there.
-        verify: True to compare with a real DirectML session as well; its verdict is in the record, and makes the exit
-            code 1 where it is not ``passed``.
-        vram: bytes of device memory. If a session needs more, a finding reports it and the exit code is 1; if that is
-            not known, it is 3.
+        fail_on_cpu: True to set exit code 1 if a compute node would run on the CPU; ``error`` names the first. Nodes
+            that only compute shapes may run there.
+        verify: True to compare the placement with a real DirectML session too. The record gets its verdict, and exit
+            code 1 if the verdict is not ``passed``.
+        session: options of that session.
+        vram: memory of the device in bytes. If a session needs more, a finding reports it and the exit code is 1; if
+            the need is unknown, the exit code is 3.
 
     Raises:
         InputError: the model cannot be read, or was changed while it was verified.
         UsageError: an option needs kernels, and the target's kernels are not known.
-        CheckNotRun: no DirectML session is available.
+        CheckNotRun: ``verify`` is set, and DirectML is not available.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     files = Unchanged(contents=False)
@@ -88,7 +89,13 @@ def _fail_on_cpu(examined: Examined) -> None:
 
 
 def _weigh(examined: Examined, vram: int | None) -> None:
-    """Record how much device memory a session needs, and whether the device has it."""
+    """Add to the record the device memory that a session needs; with ``vram`` (bytes), also whether it suffices.
+
+    A need that exceeds ``vram``, or is unknown, adds a finding and sets the exit code to 1 or 3.
+
+    Raises:
+        UsageError: ``vram`` is set, and the placement is not known.
+    """
     record = examined.record
     if vram is not None:
         examined.known_placement("--vram")
@@ -103,7 +110,7 @@ def _weigh(examined: Examined, vram: int | None) -> None:
 
 
 def _has_half(model: Model) -> bool:
-    """Return True if FP16 can come from anywhere: an input, a constant, or an attribute that names the type."""
+    """Return True if the model can contain FP16 values: in an input, a constant, or an attribute that names FP16."""
     for _, graph in graphs(model.ir):
         held = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
         if any(value.dtype == ir.DataType.FLOAT16 for value in (*graph.inputs, *held)):
@@ -119,7 +126,7 @@ def _has_half(model: Model) -> bool:
 
 
 def _note_half(model: Model, examined: Examined) -> None:
-    """Note that most floating-point nodes compute in FP16, so that dmlprep has nothing to convert."""
+    """Add the finding DP410 if more than half of the floating-point nodes compute in FP16 already."""
     if not _has_half(model):
         return
     from dmlprep.passes.precision.types import computing_type, solve_types
@@ -130,12 +137,15 @@ def _note_half(model: Model, examined: Examined) -> None:
     kinds = [computing_type(n, types, model.ir.opset_imports) for n in computing]
     half, floats = kinds.count(ir.DataType.FLOAT16), sum(kind is not None for kind in kinds)
     if 2 * half > floats:
-        text = f"the model is FP16 already: {half} of {floats} floating-point nodes"
+        text = f"the model is FP16 already: {half} of {floats} floating-point nodes compute in FP16"
         examined.record.findings.append(finding("DP410", text))
 
 
 def _foretell(model: Model, examined: Examined) -> None:
-    """Record what prepare would do, also in the remedies of findings."""
+    """Predict the effect of ``prepare``, and add it to the record and to the remedies of its findings.
+
+    Nothing changes if all nodes are on DirectML and no size is free. If the prediction fails, the record says why.
+    """
     placement, record = examined.placement, examined.record
     if placement is None or any(f.code == "DP003" for f in record.findings):
         return
@@ -161,7 +171,13 @@ def _foretell(model: Model, examined: Examined) -> None:
 
 
 def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
-    """Return a remedy for nodes on the CPU: the command that moves them to DirectML, or that no command does."""
+    """Return the remedy of a finding about nodes on the CPU: which command moves them to DirectML, if any.
+
+    Args:
+        one: the finding about a group of nodes.
+        names: the names of these nodes.
+        outlook: the prediction of ``prepare``.
+    """
     if outlook.refused:
         return f"dmlprep prepare refuses this model: {outlook.refused}"
     steps = [f.step for f in outlook.fates if f.step and f.node in names]

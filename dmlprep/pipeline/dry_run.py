@@ -1,6 +1,7 @@
-"""Predict what prepare would do to one model: run its steps on a copy of the graph, without writing or proving.
+"""Predict what ``prepare`` would do to one model: run its steps on a copy of the graph, without writing or proving.
 
-Steps that run the model skip that part: an island search is left out, and ``simplify`` compares no values.
+Steps that run the model skip that part: the search for nodes to keep in FP32 is left out, and ``simplify`` compares no
+values.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ from dmlprep.record import StepRecord
 from dmlprep.record.outlook import Fate, Half, Outlook
 
 _CACHED = 4
-"""Tokens in a cache, for an example of its size."""
+"""Number of tokens in a cache, as the example size of its free dimension."""
 
 _LARGER = (64, 224, 512)
 
 
 def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
-    """Run the steps of ``plan`` on a copy of ``model``.
+    """Run the steps of ``plan`` on a copy of ``model``, and return the prediction; ``model`` does not change.
 
-    If sizes stay free and the recipe pins, run it again with a size for each of them.
+    If sizes stay free and the recipe has a step ``pin``, the steps run again with an example size for each free
+    dimension; the result is in ``example``.
 
     Args:
-        in_short: True to run only with a size for each free dimension, if the model accepts these sizes.
+        in_short: True for one prediction only: that with example sizes, if the model accepts them.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
@@ -62,7 +64,7 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
 
 
 def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
-    """Run with these sizes, or, where the graph refuses them, with those of common images."""
+    """Return the prediction with these sizes; if a step refuses them, with larger sizes, as of common images."""
     outlook = _run(model, _pinned(plan, sizes), before)
     for larger in _LARGER:
         if not outlook.refused:
@@ -74,11 +76,16 @@ def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str,
 
 @dataclass
 class _Walk:
-    """A copy of the model in the middle of the steps.
+    """The state of a prediction: a copy of the model, and the results of the steps so far.
 
     Attributes:
-        cpu_nodes: nodes on the CPU, before and after each step.
-        facts: the nodes of the placement ``after``; ``None`` while that is the original model's.
+        work: the copy, which the steps change.
+        after: the placement of the copy, after the last step that changed it.
+        cpu_nodes: lists of nodes on the CPU: before the first step, and after each step.
+        steps: records of the steps.
+        half: numbers of FP16 and FP32 nodes after the step ``fp16``; ``None`` without such a step.
+        refused: the reason if a step refused the model; otherwise empty.
+        facts: the facts from which ``after`` was computed; ``None`` if ``after`` is the original model's placement.
     """
 
     work: Model
@@ -90,7 +97,7 @@ class _Walk:
     facts: GraphFacts | None = None
 
     def place(self, target: Target) -> None:
-        """Place the present graph."""
+        """Compute the placement of the copy in its present state, and store it in ``after``."""
         with paused_collector():
             self.facts = read_facts(self.work, target.tables)
             self.after = place_facts(self.facts, target, self.work.opset)
@@ -121,10 +128,13 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
 
 
 def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
-    """Run one step on ``model``, which changes, without the parts that run the model.
+    """Run one step on ``model`` in place, without the parts that run the model; return the record of the step.
+
+    Args:
+        within: True if the model is already within the target's opset and IR version, where it must stay.
 
     Raises:
-        ModelRefused: the step refuses; the model is unchanged.
+        ModelRefused: the step refuses the model, which is then unchanged.
     """
     return _ahead(Transactions(model, within_target=within), step, target)
 
@@ -158,14 +168,14 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
 
 
 def _without_runs(step: PlannedStep) -> AnyPass:
-    """Return the pass with options under which it runs no model."""
+    """Return the pass of a step, with the option ``islands`` off, which would run the model."""
     if getattr(step.pass_.options, "islands", "off") == "off":
         return step.pass_
     return type(step.pass_)(msgspec.structs.replace(step.pass_.options, islands="off"))
 
 
 def _away(placement: Placement) -> list[PlacedNode]:
-    """Return nodes on the CPU that a step might bring to DirectML."""
+    """Return the nodes on the CPU, except constants and shape arithmetic, which ONNX Runtime keeps there (DP506)."""
     on_cpu = (n for n in placement.nodes if n.provider != "DmlExecutionProvider")
     return [n for n in on_cpu if n.role != "constant" and n.code != "DP506"]
 
@@ -175,13 +185,19 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
 
 
 def _fates(cpu_nodes: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
-    """Return the fate of each node that is on the CPU before, by the nodes that are there after each step."""
+    """Return for each node on the CPU before the steps: the step that moves or removes it, or why it stays.
+
+    Args:
+        cpu_nodes: lists of nodes on the CPU: before the first step, and after each step.
+        steps: records of the steps.
+        work: the model after the steps.
+    """
     with paused_collector():
         present = {n.name for n in nodes(work.ir)}
     names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in cpu_nodes]
 
     def node_named(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
-        """Return the node, or one that a step wrote to replace it."""
+        """Return the node of this name on the CPU, or a node that replaces it; ``None`` if neither is on the CPU."""
         if name in after or name in present:
             return after.get(name)
         return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
@@ -199,7 +215,13 @@ def _fates(cpu_nodes: list[list[PlacedNode]], steps: list[StepRecord], work: Mod
 
 
 def _renamed(fates: list[Fate], cpu_nodes: list[PlacedNode]) -> list[Fate]:
-    """Take a new CPU node for an earlier CPU node of the same operator: that one stays on the CPU."""
+    """Return corrected fates: a node counts as staying on the CPU if a new CPU node of its operator appeared.
+
+    A step may have renamed the node, so that it seemed to have left the CPU.
+
+    Args:
+        cpu_nodes: nodes on the CPU after the last step.
+    """
     known = {f.node for f in fates}
     for node in cpu_nodes:
         staying = _fate(node, reason=f"{node.code} {node.reason}")
@@ -220,7 +242,14 @@ def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
 
 
 def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return a size for each free dimension: 1 for a batch, and the sizes of seeded feeds for the others."""
+    """Return an example size for each free dimension, by name or by ``input:axis``.
+
+    The size of a batch is 1; the others have the sizes of seeded feeds.
+
+    Args:
+        free_dimensions: places of free dimensions (``input[axis]``) by the name of the dimension.
+        sizes: sizes that are set already.
+    """
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
     known = dict.fromkeys(filter(None, map(batch_name, inputs)), 1) | dict(sizes)
@@ -244,7 +273,7 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
 
 
 def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """Return the plan with more sizes."""
+    """Return the plan with more sizes in its steps ``pin``; these override the plan's own."""
     steps = []
     for step in plan.steps:
         if step.pass_.name == "pin":

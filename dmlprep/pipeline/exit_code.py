@@ -1,4 +1,4 @@
-"""Derive the exit code of a run, and its reason, from the verdicts."""
+"""Derive the exit code of a run, and its reason, from the verdicts of its checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dmlprep.record import RunError, RunRecord, Verdict
 
 
 def judge(record: RunRecord, plan: Plan) -> None:
-    """Set the exit code and the error of the run by the worst verdict that keeps the result from being written."""
+    """Set ``exit_code`` and ``error`` of the record, by the worst verdict that keeps the result from being written.
+
+    If no verdict does, the record does not change. A missing DirectML device counts only if the recipe requires it.
+    """
     on_wish = plan.recipe.parity.dml != "require"
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
     # A failed verdict says more than one that did not run.

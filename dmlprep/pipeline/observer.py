@@ -1,4 +1,4 @@
-"""The observer of a run: the command line's progress bars, or none."""
+"""The observer of a run: the interface through which a run reports its progress, such as to the command line."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from dmlprep.record.speed import Bench
 
 
 class Observer:
-    """Receiver of a run's events. No method has to be overridden."""
+    """Receiver of a run's events: a run calls these methods. They do nothing here; override those that you need."""
 
     def notice(self, text: str) -> None:
-        """Report something that the user should know before it happens."""
+        """Receive a text about something that is about to happen, for the user."""
 
     def runs_code(self, file: str, code: str) -> None:
-        """Report that code named in a file (a metric) is about to run: ``FILE.py:FUNCTION``. The user must see it."""
+        """Receive a warning that the user must see: the run is about to execute code that a settings file names.
+
+        Args:
+            file: the recipe or project file that names the code.
+            code: the metric, as ``FILE.py:FUNCTION``.
+        """
 
     def step_started(self, name: str, index: int, total: int) -> None:
-        """Report that step ``index`` of ``total`` begins, counted from 1."""
+        """Receive the start of a step: its name, its number ``index`` counted from 1, and the ``total`` of steps."""
 
     def step_progress(self, share: float, text: str) -> None:
-        """Report that the running step is ``share`` done, 0 to 1."""
+        """Receive progress of the running step or check: ``share`` is the part that is done, 0 to 1."""
 
     def step_finished(self, record: StepRecord) -> None:
-        """Report that a step is done."""
+        """Receive the record of a step that is done."""
 
     def saving(self, done: int, total: int) -> None:
-        """Report that ``done`` of ``total`` tensor bytes are written."""
+        """Receive progress of writing the model: ``done`` of ``total`` bytes of its tensors."""
 
     def check_started(self, name: str) -> None:
-        """Report that a check (``parity on cpu``) begins."""
+        """Receive the start of a check, by its name (``parity on cpu``)."""
 
     def check_finished(self, verdict: Verdict) -> None:
-        """Report the verdict of a check."""
+        """Receive the verdict of a check that is done."""
 
     def measured(self, measurement: Bench) -> None:
-        """Report that the models were timed."""
+        """Receive the times of the models, after they were measured (``prepare --bench`` and ``tune``)."""
 
     def ranking(self, share: float, text: str) -> None:
-        """Report progress of ``tune``'s ranking: ``share`` of its time, 0 to 1, and ``text``, the present candidate."""
+        """Receive progress of the ranking of ``tune``: the ``share`` of its time, 0 to 1, and the present candidate."""
 
     def ranked(self, count: int, seconds: float) -> None:
-        """Report how many candidates were ranked, and in how many seconds."""
+        """Receive the end of the ranking of ``tune``: how many candidates were ranked, and in how many seconds."""

@@ -32,16 +32,18 @@ Metric = Callable[[dict[str, Any], dict[str, Any]], object]
 
 @dataclass(frozen=True)
 class Option:
-    """How an option is written.
+    """The form of one option on the command line and in files.
 
     Attributes:
-        kind: ``bool`` is a flag; ``list`` and ``dict`` can be repeated.
-        flags: on the command line; the name with ``--`` where there are none.
-        least, most: range of a number.
-        bare: value of the flag without a value.
+        help: text for ``--help``.
+        kind: type of the value. ``bool`` is a flag without a value; ``list`` and ``dict`` can be repeated.
+        flags: its words on the command line; empty: ``--`` and its name.
+        choices: the valid values; empty for any.
+        least, most: limits of a number, both included.
+        bare: the value that the flag has if the user passes it without a value; ``None``: a value is required.
         shows_default: True if ``--help`` names the default.
-        completes: kind of names for shell completion: ``recipes`` or ``targets``.
-        in_files: True if the project file and fleets accept it.
+        completes: kind of names for shell completion: ``recipes`` or ``targets``; empty for none.
+        in_files: True if project files and fleet files accept the option.
     """
 
     help: str
@@ -57,7 +59,7 @@ class Option:
     in_files: bool = False
 
     def words(self, name: str, value: Any) -> list[str]:
-        """Return the option with a value, as words of a command line."""
+        """Return the words of a command line that set option ``name`` to ``value``; empty for a flag that is off."""
         flag = self.flags[-1] if self.flags else f"--{name.replace('_', '-')}"
         if self.kind is bool:
             return [flag] if value else []
@@ -65,7 +67,7 @@ class Option:
 
 
 def _option(help: str, default: Any = None, **more: Any) -> Any:
-    """Return a field whose metadata has its ``Option``; one of the kind ``dict`` begins empty."""
+    """Return a dataclass field with an ``Option`` as metadata; the default of the kind ``dict`` is an empty dict."""
     metadata = {"option": Option(help, **more)}
     is_dict = more.get("kind") is dict
     return field(default_factory=dict, metadata=metadata) if is_dict else field(default=default, metadata=metadata)
@@ -73,7 +75,7 @@ def _option(help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """The adapter, or on Linux the GPU, that DirectML runs on."""
+    """The choice of the device that DirectML runs on: an adapter on Windows, a GPU on Linux."""
 
     device_id: int | None = _option(
         "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
@@ -97,11 +99,16 @@ class Adapter:
             _check(one.name, one.metadata["option"], getattr(self, one.name), one.default)
 
     def resolve(self, on: str, **more: Any) -> SessionOptions:
-        """Return the options of a session, with the adapter or GPU by its number.
+        """Return the options of a session, in which the chosen adapter or GPU has its number instead of its name.
+
+        Args:
+            on: the device of the session: ``cpu``, ``dml`` or ``auto``.
+            more: other fields of ``SessionOptions``.
 
         Raises:
-            UsageError: ``adapter`` matches no adapter or several, ``gpu`` several, or the session is on the CPU.
-            CheckNotRun: there is no such GPU.
+            UsageError: ``adapter`` matches no adapter or several, ``gpu`` matches several, or one of the two is set for
+                a session on the CPU.
+            CheckNotRun: no GPU matches ``gpu``.
         """
         from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
@@ -111,7 +118,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Session(Adapter):
-    """The device of DirectML, and whether it is required."""
+    """The device for the proof, and whether a DirectML session is required."""
 
     device: Device = _option(
         "Device for the proof. auto: the CPU, and also DirectML if it is available.",
@@ -124,10 +131,10 @@ class Session(Adapter):
 
     @property
     def proof(self) -> dict[str, object]:
-        """The recipe settings that follow from the device.
+        """The recipe setting ``parity.dml`` that follows from these options; empty if the recipe decides.
 
         Raises:
-            UsageError: DirectML is required on the CPU.
+            UsageError: DirectML is required, and the device is the CPU.
         """
         if self.require_dml and self.device == "cpu":
             what = "require_dml needs DirectML, but the device is the CPU"
@@ -139,7 +146,7 @@ class Session(Adapter):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Session):
-    """All options of a run of ``prepare``, apart from the model and the place of the result."""
+    """All options of a run of ``prepare``, except the path of the model and that of the result."""
 
     recipe: str | Path = _option(
         "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
@@ -222,7 +229,10 @@ class PrepareOptions(Session):
 
     @property
     def chosen(self) -> dict[str, object]:
-        """The options that differ from their defaults, as plain values; functions and arrays by a name."""
+        """The options that differ from their defaults, by name, as values for JSON.
+
+        Functions and arrays appear as a name only.
+        """
         values = {name: _plain(getattr(self, name)) for name in OPTIONS}
         return {name: value for name, value in values.items() if value != _plain(getattr(_DEFAULTS, name))}
 
@@ -267,10 +277,13 @@ _EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
 
 
 def _check(name: str, option: Option, value: Any, default: object) -> None:
-    """Refuse a value from Python that the command line could not set.
+    """Refuse a value from Python that the command line would not accept.
+
+    Args:
+        default: the default of the option, which is always accepted for numbers.
 
     Raises:
-        UsageError: it is not one of the choices, not in the range, or has another form.
+        UsageError: the value is not one of the choices, not in the range, or has the wrong type.
     """
     fix = ""
     if option.choices and value not in option.choices:

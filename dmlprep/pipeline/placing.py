@@ -1,4 +1,4 @@
-"""Connect placement with steps and records: passes do not place models themselves, but ask their context."""
+"""Add placement (the device of each node) to records, and give passes functions that place a model."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _placed(
 
 
 def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> None:
-    """Note where each node runs before the steps, and the memory that it needs.
+    """Write into the record where each node would run before the steps, and the memory that a session needs.
 
-    A record of a model that a step refuses has this as well.
+    Called before the steps, so that the record of a model that a step refuses has these facts too.
 
     Args:
-        vram: bytes of device memory.
+        vram: memory of the device in bytes, with which the need is compared; ``None``: unknown.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -49,7 +49,13 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
 def note_after(
     record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
 ) -> None:
-    """Note where each node runs after the steps, and the memory: as before if no step ``changed`` the model."""
+    """Write into the record where each node would run after the steps, and the memory that a session needs.
+
+    Args:
+        frozen: the model after the steps, serialized; ``None``: it is taken from ``model``.
+        changed: False if no step changed the model: the facts from before the steps then count.
+        vram: memory of the device in bytes; ``None``: unknown.
+    """
     facts = record.facts
     if not changed:
         facts.placement_after = facts.placement_before
@@ -60,7 +66,10 @@ def note_after(
 
 
 def context_for(target: Target, **more: Any) -> Context:
-    """Return the context of a step, with functions for placement on ``target``; ``more`` are its other fields."""
+    """Return the context that a pass gets when it runs; its functions place models on ``target``.
+
+    ``more`` sets other fields of ``Context``.
+    """
 
     def on_cpu(model: Model, frozen: Frozen | None = None) -> list[OnCpu]:
         return [

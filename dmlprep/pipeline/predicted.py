@@ -21,28 +21,32 @@ if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
 
 FACTOR = 2.0
-"""Largest error of a device, as a multiple of the emulation's prediction.
+"""Largest error with which a device that rounds toward zero passes, as a multiple of the emulation's prediction.
 
 Measured on five models in both roundings: docs/figures.md.
 """
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:
-    """Return how the DirectML device of ``session`` rounds FP32 to FP16; to nearest, if it was not probed."""
+    """Return how the DirectML device of ``session`` rounds FP32 to FP16, by the self-test; unknown means nearest."""
     return "toward-zero" if runtime.dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
 def apply_prediction(
     measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0
 ) -> Verdict:
-    """Add the prediction of the FP16 emulation to the verdict of a DirectML session.
+    """Return the verdict of a DirectML session with the error that the FP16 emulation predicted.
 
     If the device rounds toward zero, an output out of tolerance can still pass. It passes if the emulation in the same
     rounding predicted an error at least half as large, and all elements are finite.
 
     Args:
-        predicted: the emulation's verdict, in the device's rounding; ``None`` or without outputs changes nothing.
-        last_bits: the error that last bits of the inputs cause in the original, if it quantises.
+        measured: the verdict of the DirectML session.
+        predicted: the verdict of the emulation, in the device's rounding. If it is ``None`` or has no outputs,
+            ``measured`` is returned unchanged.
+        rounding: how the device rounds FP32 to FP16.
+        last_bits: relative error of the original when the last bits of its inputs change, if it is quantized;
+            otherwise 0.
     """
     if predicted is None or not predicted.outputs or not measured.outputs:
         return measured

@@ -1,4 +1,4 @@
-"""The whole run: open, check, run the steps, save to staging, prove, and only then move the result into place.
+"""A whole run of ``prepare``: open, check, run the steps, save to a staging folder, prove, move the result into place.
 
 The result is written to a hidden folder next to its destination, and replaces existing files atomically. Model, data
 file and record are then of one run, or all are unchanged (``core.files.exchange``). The next run removes the remains of
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sharing:
-    """One of several buckets that share the data file ``data``, and appear together."""
+    """The part of one bucket (one set of sizes) in a run for several: its name, its sizes, and the common data file."""
 
     name: str
     sizes: Mapping[str, int]
@@ -72,9 +72,11 @@ class PrepareRequest:
         source: the model to prepare; never modified.
         out: folder of the result (``model.onnx``, ``run.json``), or a path that ends in ``.onnx``.
         options: the user's options; ``plan``, ``feeds``, ``session`` and ``metric`` are derived from them.
-        feeds: the user's feeds; seeded ones are generated if this is empty.
+        feeds: the user's feeds; if empty, dmlprep generates seeded ones.
+        session: options of the sessions on DirectML; ``None``: the defaults.
         command_line: the user's command, for the record; empty for a call from Python.
-        read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
+        read: files and folders of feeds and metric, which the result depends on in addition to model and recipe.
+        sharing: set if this is one of several buckets.
     """
 
     source: Path
@@ -91,12 +93,12 @@ class PrepareRequest:
 
     @cached_property
     def vram(self) -> int | None:
-        """Bytes of device memory: a result that needs more is refused."""
+        """The memory of the device in bytes: a result that needs more is refused; ``None``: no limit is set."""
         return None if self.options.vram is None else vram_bytes(self.options.vram)
 
     @property
     def on_target(self) -> SessionOptions:
-        """``session``, with the target's release of ONNX Runtime where there are several."""
+        """``session``, on the target's release of ONNX Runtime if several are installed."""
         return replace(self.session or SessionOptions(), release=self.plan.target.ort_version)
 
     @property
@@ -117,14 +119,14 @@ class PrepareRequest:
 
 
 class Result(NamedTuple):
-    """The proved result of a run in staging, and the model opened from its files."""
+    """The proved result of a run: its files in the staging folder (``saved``), and the model opened from them."""
 
     saved: Saved
     model: Model
 
 
 def prepare(request: PrepareRequest) -> RunRecord:
-    """Prepare a model.
+    """Prepare a model, prove the result, and write it.
 
     Returns:
         the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, or parity failed) or 3 (a
@@ -145,15 +147,17 @@ def prepare(request: PrepareRequest) -> RunRecord:
 def prepare_aside(
     request: PrepareRequest, target: Path, opened: tuple[Model, Unchanged] | None = None
 ) -> tuple[RunRecord, Result | None]:
-    """Prepare a model like ``prepare``, but leave the result in staging. The caller checks and fills its place.
+    """Prepare a model like ``prepare``, but write the result to a staging file; the caller moves it into place.
+
+    The final path in ``request.out`` is neither checked nor written.
 
     Args:
-        target: file of the result, in a folder of the caller.
-        opened: the model, which the steps change in place, and the watcher of its files; without it, both are opened
-            here.
+        target: file to write the result to, in a folder of the caller.
+        opened: the model, which the steps change in place, and the watcher of its files; ``None``: the file
+            ``request.source`` is opened.
 
     Returns:
-        the record, which is not written; and the result, ``None`` where ``exit_code`` is not 0.
+        the record, which is not written; and the result, ``None`` if ``exit_code`` is not 0.
     """
     began = time.perf_counter()
     record = RunRecord(
@@ -229,7 +233,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
-    """End the run before the steps where DirectML is required but not available."""
+    """If DirectML is required but not available, add the verdict to the record and set its exit code and error."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
         check = Check("parity", "dml")
         why = finding("DP803", f"{check} did not run: {reason}", remedy=DML_HERE)
@@ -253,7 +257,11 @@ def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
 
 
 def check_out(request: PrepareRequest) -> None:
-    """Fail before the work, not after it."""
+    """Check that the result can be written, before the work begins; remove remains of killed runs.
+
+    Raises:
+        OutputError: a path of the result is the input, is a folder, exists without ``force``, or cannot be written.
+    """
     check_name(request.out, OutputError)
     check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678abcd") / f"{request.model_path.name}.data")
     check_path(request.record_path)
@@ -290,7 +298,11 @@ def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
 def _run_steps(
     model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
 ) -> Frozen | None:
-    """Run the steps; return the frozen model after them."""
+    """Run the steps of the plan on ``model`` in place, and add their records to ``record``.
+
+    Returns:
+        the serialized model after the steps; ``None`` if it is not known.
+    """
     plan = request.plan
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
@@ -311,7 +323,7 @@ def _run_steps(
         names = [v.name or "" for v in unread]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         nbytes = sum(v.const_value.nbytes for v in unread if v.const_value is not None)
-        fate = "removed" if drop else "kept, last; --set step.simplify.drop_unread=true removes them"
+        fate = "removed" if drop else "kept at the end of the list; --set step.simplify.drop_unread=true removes them"
         text = f"no node reads {', '.join(names[:3])}{more} ({nbytes} bytes): {fate}"
         record.findings.append(finding("DP307", text, removed=drop))
         if not drop:
@@ -321,10 +333,12 @@ def _run_steps(
 
 
 def _refuse_nothing(model: Model, done: StepRecord) -> None:
-    """Refuse a size of 0 that leaves all outputs empty; elsewhere it may be right (an empty cache).
+    """Raise an error if a step fixed a size of 0 and all outputs of the model are empty then.
+
+    A size of 0 is valid if an output is not empty, such as that of an empty cache.
 
     Raises:
-        UsageError: DP210.
+        UsageError: DP210, all outputs are empty.
     """
     zeros = ", ".join(name for name, size in done.facts.pinned.items() if size == 0)
     outputs = model.ir.graph.outputs
@@ -381,7 +395,7 @@ def _prove(
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, result: Path, seconds: float) -> Bench:
-    """Time the result and the input: on DirectML if it is proved there and available."""
+    """Return the times of the result and the input: on DirectML if the recipe proves there and it is available."""
     from dmlprep.pipeline.timing import time_prepared
 
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
@@ -401,7 +415,10 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, result: Path, seconds: floa
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:
-    """Replace existing files by the result, atomically: an interruption leaves either all old or all new files."""
+    """Write the record, and move all files of the result from ``staging`` into place, replacing existing ones.
+
+    This is atomic: an interruption leaves either all old or all new files.
+    """
     written = staging / request.record_path.name
     with plain_errors(request.record_path):
         written.write_bytes(record.to_json())
@@ -409,7 +426,10 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
-    """Return the rounding of the FP16 emulation: that of the last step that added FP16; ``None`` without one."""
+    """Return how the FP16 emulation rounds: as the last ``fp16`` step that changed the model sets it.
+
+    ``None`` if no ``fp16`` step changed the model.
+    """
     for step, done in zip(reversed(plan.steps), reversed(record.steps), strict=True):
         if step.pass_.name == "fp16" and done.outcome == "changed":
             rounding: Rounding = step.pass_.options.rounding

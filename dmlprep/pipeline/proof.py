@@ -52,7 +52,7 @@ _MODES: dict[str, tuple[Accumulation, ...]] = {
     "both": ("storage", "everywhere"),
     "off": (),
 }
-"""Emulations by the setting; the first one decides.
+"""The FP16 emulations that run, by the setting ``parity.fp16_emulation``; the first one decides.
 
 DirectML's own shaders sum in FP32. So with ``both``, the verdict of ``everywhere`` is information only: it shows the
 result on hardware that sums in FP16.
@@ -65,10 +65,11 @@ _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding tow
 
 @dataclass(frozen=True)
 class _Check:
-    """A check to run.
+    """A check of the proof that is going to run.
 
     Attributes:
-        predicted_by: the earlier check that predicts its errors.
+        run: compares the prepared model with the original; returns the verdict.
+        predicted_by: the check before it that predicts its errors; ``None``: no check does.
     """
 
     check: Check
@@ -77,18 +78,21 @@ class _Check:
 
 
 def missing_device(session: SessionOptions | None) -> str:
-    """Return why DirectML is not available on the adapter of ``session``; empty where it is."""
+    """Return the reason why DirectML is not available on the device of ``session``; empty if it is available."""
     return usable_device("dml", session)[0]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A prepared model, and the common inputs of its checks. Each check is one verdict.
+    """The proof of one prepared model: the checks that compare it with its original. Each check gives one verdict.
 
     Attributes:
-        session: how sessions on DirectML are opened.
-        host: serves the runs on the CPU, one model after the other; without one each has its own worker.
-        cache: cached verdicts of DirectML, which are not measured again.
+        model: the prepared model, opened from its file.
+        settings: the table ``[parity]`` of the recipe.
+        session: options of sessions on DirectML.
+        host: the child process for all runs on the CPU; ``None``: each run starts its own.
+        judging_options: how outputs are judged, with the user's metric.
+        cache: cache of DirectML verdicts; a cached verdict is not measured again.
     """
 
     model: Model
@@ -100,16 +104,17 @@ class Proof:
     cache: KeptVerdicts = field(default_factory=lambda: KeptVerdicts(None))
 
     def verdicts(self, feeds: RunFeeds, rounding: Rounding | None) -> list[Verdict]:
-        """Return one verdict for each check in the settings; the original runs once.
+        """Run each check in the settings, and return its verdict; the original runs once for all of them.
 
-        If none of them shows that ONNX Runtime loads the file, one more check does.
+        If no check ran the file itself, one more check tests whether ONNX Runtime loads it.
 
         Args:
-            rounding: how the FP16 emulation rounds, if a step added FP16 arithmetic; ``None`` otherwise.
+            feeds: the feeds of the run, with the original model.
+            rounding: how the FP16 emulation rounds; ``None`` if no step added FP16 arithmetic: then it does not run.
 
         Raises:
-            InputError: a feed of the user's does not fit the model, it has no output that ``settings.measures`` names,
-                or the metric fails.
+            InputError: a user's feed does not fit the model, ``settings.measures`` names an unknown output, or the
+                metric fails.
         """
         checks = self._checks(rounding)
         verdicts = self._compared(checks, feeds) if checks else []
@@ -165,7 +170,10 @@ class Proof:
         return checks
 
     def on(self, device: SessionDevice, reference: Reference) -> Verdict:
-        """Compare the prepared file on a device with the original's outputs."""
+        """Run the prepared file on a device, compare its outputs with the original's, and return the verdict.
+
+        A verdict on DirectML comes from the cache, if the cache has one for equal files and an equal device.
+        """
         candidate = file_candidate(self.model, device, host=self.host)
         measure = partial(self._held_against, reference, candidate, self.session)
         if device == "cpu" or not self.cache.active:
@@ -175,7 +183,15 @@ class Proof:
     def emulated(
         self, check: Check, mode: Accumulation, rounding: Rounding, reference: Reference, *, decides: bool = False
     ) -> Verdict:
-        """Compare the prepared file, computed as on FP16 hardware, with the original's outputs."""
+        """Run the prepared model as FP16 hardware would compute it, on the CPU, and return the verdict.
+
+        Args:
+            check: name of the check in the verdict.
+            mode: where the emulation rounds to FP16: ``storage`` or ``everywhere``.
+            rounding: how it rounds.
+            reference: the original with its outputs.
+            decides: True if the verdict decides about the model; otherwise it is information.
+        """
         from dmlprep.passes.precision import emulate
 
         began = time.perf_counter()
@@ -218,7 +234,14 @@ def compare_models(
     session: SessionOptions,
     judging_options: JudgingOptions,
 ) -> Verdict:
-    """Compare two models of the user's, for ``dmlprep compare``.
+    """Compare the outputs of two model files, for ``dmlprep compare``; return the verdict.
+
+    Args:
+        reference: the original, which runs on the CPU.
+        candidate: the model to judge, which runs on ``device``.
+        settings: tolerance, sizes, number of seeded feeds, and time limit.
+        feeds: the user's feeds; empty: seeded ones.
+        session: options of the candidate's session.
 
     Raises:
         InputError: a model or a feed cannot be read, a feed does not fit, or a model was changed meanwhile.

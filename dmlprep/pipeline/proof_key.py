@@ -1,4 +1,4 @@
-"""A digest of all that a DirectML verdict depends on, except the location of files: equal digests, equal verdicts."""
+"""The key of a cached DirectML verdict: a digest of everything that the verdict depends on, except paths of files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
 
 
 def proof_key(reference: Reference, model: Model, settings: ParitySettings, session: SessionOptions | None) -> str:
-    """Return the key of the DirectML verdict on ``model``, as SHA-256 in hexadecimal; empty for no caching.
+    """Return the cache key of the DirectML verdict on ``model``: a SHA-256 in hexadecimal.
 
-    The original runs for it, as it does for any verdict.
+    The key is empty if the verdict must not be cached: the device or a file cannot be identified, the user has a
+    metric, or the original does not run. The original runs on the feeds, unless it already has.
     """
     device = identity.dml_identity(session) if reference.judging_options.metric is None else ""
     if not device:
@@ -57,13 +58,13 @@ def proof_key(reference: Reference, model: Model, settings: ParitySettings, sess
 
 
 def _files(model: Model) -> list[str]:
-    """Return the SHA-256 of the model's file and of each of its data files, with their names."""
+    """Return the SHA-256 of the model's file and of each of its data files, these with their names before it."""
     assert model.path is not None
     return [f" {file_digest(model.path)[1]}", *(f"{path.name} {file_digest(path)[1]}" for path in data_files(model))]
 
 
 def _digest(values: Mapping[str, object]) -> str:
-    """Return the SHA-256 over names, element types, shapes and elements."""
+    """Return the SHA-256 over names, element types, shapes and elements of the arrays, in hexadecimal."""
     digest = hashlib.sha256()
     for name in sorted(values):
         _add(digest, name, values[name])

@@ -1,4 +1,4 @@
-"""Run models for passes that need values, in child processes, with the user's feeds or seeded ones."""
+"""Run models on the CPU for passes that need values, in child processes, with the user's feeds or seeded ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, S
 from dmlprep.runtime.types import Optimization
 
 _LARGE = 64 << 20
-"""Bytes of weights above which they are not rearranged for the processor: that copies them, and rarely pays."""
+"""Size of weights in bytes above which ONNX Runtime does not prepack them: that copies them, and rarely pays."""
 
 
 class CpuRunner:
-    """The ``Runner`` of the pipeline for its passes. A context manager: it ends its own worker.
+    """Runner of models on the CPU, for passes that need values. A context manager: leaving it ends its own process.
 
     The last model stays loaded until the next one, or until ``release``: searches and profiles run one model on several
     feeds, and loading takes longer than running.
 
     Args:
-        feeds: returns at most so many feeds for a model; without it, seeded ones of default sizes.
-        other_sizes: changes the sizes of later ``feeds`` if a model does not run on them, see ``RunFeeds``.
-        time_limit: seconds for one load or run.
-        host: serves the models; without one the runner has its own worker.
+        feeds: a function that returns feeds for a model, at most the requested number; ``None``: seeded feeds of
+            default sizes.
+        time_limit: limit in seconds for each load and each run.
+        host: the child process that runs the models; ``None``: the runner starts its own.
+        other_sizes: a function that changes the sizes of later ``feeds``, called if a model does not run on the first
+            ones (``RunFeeds.other_sizes``).
     """
 
     def __init__(
@@ -55,15 +57,19 @@ class CpuRunner:
     def run(
         self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None, *, optimized: bool = True
     ) -> dict[str, Array]:
-        """Run ``model`` on the CPU as the proof does (``write_out``), without copying its weights.
+        """Run ``model`` on the CPU as the proof does, with fused operators expanded; return its outputs by name.
 
         An FP16 model that ONNX Runtime does not run at its default optimisation runs at a lower level. Later FP16
-        models begin at that level: a search runs many. A model in bfloat16 or FP64 without ONNX Runtime kernels runs in
-        onnx's reference evaluator. Outputs in bfloat16 are returned as FP32, which represents each of their values.
+        models begin at that level. A model in bfloat16 or FP64 without ONNX Runtime kernels runs in onnx's reference
+        evaluator. Outputs in bfloat16 are returned as FP32, which represents each of their values.
+
+        Args:
+            outputs: names of the outputs to return; ``None``: all.
+            optimized: False to turn graph optimisation off.
 
         Raises:
-            ModelRefused: it does not load or run, or its child process died.
-            CheckNotRun: it needs more than the limits computed from its size and that of its inputs.
+            ModelRefused: the model does not load or run, or its child process died.
+            CheckNotRun: the model needs more memory or time than its limits allow.
         """
 
         def once(options: SessionOptions) -> dict[str, Array]:
@@ -87,7 +93,7 @@ class CpuRunner:
         return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in results.items()}
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
-        """Return a session on the model: the present one, if nothing has changed since."""
+        """Return a session on the model: the present one if model and options are unchanged, otherwise a new one."""
         frozen = model.snapshot()
         known = self._frozen is not None and self._options == options and frozen.same_as(self._frozen)
         if self._session is not None and known:
@@ -110,7 +116,7 @@ class CpuRunner:
         return self._session
 
     def release(self) -> None:
-        """Unload the last model."""
+        """Unload the model that is loaded, if any."""
         self._session = self._frozen = self._options = None
         self._loaded.close()
 
@@ -124,10 +130,12 @@ class CpuRunner:
             self._host = self._own = None
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
-        """Return the user's feeds, or ``count`` seeded ones: the same as for the proof.
+        """Return at most ``count`` of the user's feeds, or ``count`` seeded ones: the same as for the proof.
+
+        If the sizes of seeded feeds are free, the model runs on one feed; other sizes are tried if it fails.
 
         Raises:
-            InputError: a feed of the user's does not fit the model as it is now.
+            InputError: a user's feed does not fit the model in its present state.
         """
         if self._feeds is None:
             return make_feeds(model, count=count, rough=True)

@@ -26,13 +26,16 @@ def time_prepared(
     shown: Path,
     progress: Progress = lambda share, text: None,
 ) -> Bench:
-    """Time a proved model and its original.
+    """Time a proved model, its original, and the original with the sizes that the proved model fixes.
 
     The result is information: for a model that does not run it has the reason, and no error is raised.
 
     Args:
-        seconds: time for the timed runs of all three.
-        shown: where the result will be.
+        original: the model as opened from its file.
+        prepared: file of the proved model, in a temporary folder.
+        feeds: the feeds of the run, of which the first is used.
+        seconds: total time in seconds for the timed runs of all three models.
+        shown: the final path of the proved model, which the result names.
     """
     source = original.path or Path()
     result = Model.open(prepared)

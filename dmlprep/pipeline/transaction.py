@@ -1,4 +1,4 @@
-"""Run a step as a transaction: snapshot, run, check the pass's contract, record; on failure restore the snapshot."""
+"""Run a pass such that it succeeds or changes nothing: snapshot, run, check its result; restore it on failure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from dmlprep.record import StepRecord
 
 
 class Transactions:
-    """Steps that run one after another on a model that no other code changes: each starts where the last one ended.
+    """Runner of steps, one after another, on one model. Between the steps, no other code may change the model.
 
     Args:
-        is_forecast: whether the caller drops the model, whose new nodes then need no source.
+        model: the model, which the steps change in place.
+        frozen: the serialized model, if known; ``None``: it is taken before the first step.
+        is_forecast: True if the caller only predicts and drops the model: new nodes then get no source line.
 
     Attributes:
-        within_target: True once a step brought opset and IR version within the target; from then on they must stay.
+        within_target: True once a step brought opset and IR version within the target; later steps must keep them so.
     """
 
     def __init__(
@@ -37,16 +39,23 @@ class Transactions:
 
     @property
     def frozen(self) -> Frozen | None:
-        """The model after the last step; ``None`` where that failed, or there was none."""
+        """The serialized model after the last step; ``None`` if that step failed, or no step has run."""
         return self._now[0] if self._now is not None else None
 
     def run(self, name: str, step: AnyPass, context: Context, options: dict[str, object] | None = None) -> StepRecord:
-        """Run one pass.
+        """Run one pass on the model, check its result, and return the record of the step.
+
+        On any error the model is restored to its state before the step.
+
+        Args:
+            name: name of the step, for the record and for errors.
+            context: context of the pass (target, runner of models); the findings and facts in it go into the record.
+            options: options of the step, for the record only.
 
         Raises:
-            OutputError: there is no room for a temporary file.
-            ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
-            InternalError: the pass broke its contract; the model is as it was before the step.
+            OutputError: a temporary file cannot be written.
+            ModelRefused: the pass refused the model, or its result is not valid.
+            InternalError: the pass broke its contract.
         """
         before, counts = self._now or (self._model.snapshot(), self._model.statistics())
         self._now = None
@@ -71,7 +80,10 @@ class Transactions:
         )
 
     def _after(self, name: str, step: AnyPass, before: Frozen, context: Context) -> Frozen:
-        """Return the model after the pass; ``before`` itself if the pass changed nothing."""
+        """Run the pass; return the serialized model after it, or ``before`` itself if the pass changed nothing.
+
+        On any error, restore the model to ``before`` first.
+        """
         try:
             changed = step.run(self._model, context)
             self.within_target = self.within_target or "opset" in step.promises()
@@ -144,7 +156,10 @@ def _same_signature(step: AnyPass, before: Frozen, new: onnx.GraphProto) -> None
 
 
 def _element_type(kind: onnx.TypeProto) -> str:
-    """Return the type of a value without its shape: ``sequence_type:tensor_type:1``; 0 where it is not known."""
+    """Return the type of a value as text, without its shape: ``sequence_type:tensor_type:1``.
+
+    An unknown element type is 0, and a missing type is ``none:0``.
+    """
     which = kind.WhichOneof("value")
     if which is None:
         return "none:0"

@@ -26,10 +26,10 @@ from dmlprep.record import Verdict, finding
 from dmlprep.runtime.environment import cache_folder
 
 DAYS = 90
-"""Days after which a verdict is measured again."""
+"""Age in days after which a cached verdict is not used any more."""
 
 MOST = 500
-"""Most verdicts in the cache, the latest used ones; one needs some 2 kB."""
+"""Largest number of verdicts in the cache: those used last stay. One needs some 2 kB."""
 
 _LARGEST = 1 << 20
 """Largest file to read, in bytes."""
@@ -39,7 +39,12 @@ _SUFFIX = ".json"
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file: ``digest`` is the SHA-256 of key, time and verdict, in hexadecimal; ``measured`` is UTC."""
+    """The content of one cache file: a verdict and its key.
+
+    Attributes:
+        measured: time of the measurement, in UTC.
+        digest: SHA-256 of key, time and verdict, in hexadecimal.
+    """
 
     format: Literal[1]
     key: str
@@ -49,17 +54,21 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def verdict_folder() -> Path | None:
-    """Return the cache folder: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
+    """Return the folder of cached verdicts: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows ``%LOCALAPPDATA%``.
+
+    ``None`` if the user has no such folder. The folder may not exist yet.
+    """
     cache = cache_folder()
     return None if cache is None else cache / "dmlprep" / "verdicts"
 
 
 class KeptVerdicts:
-    """The verdicts of one folder.
+    """The cache of verdicts in one folder.
 
     Args:
-        folder: created if it does not exist; ``None`` turns the cache off.
-        fresh: True to measure again, and replace cached verdicts.
+        folder: the folder, created at the first use; ``None`` turns the cache off.
+        fresh: True to measure every verdict again, and to replace the cached one.
+        now: returns the present time; tests replace it.
     """
 
     def __init__(
@@ -69,14 +78,15 @@ class KeptVerdicts:
 
     @property
     def active(self) -> bool:
-        """True if verdicts are cached."""
+        """True if the cache has a folder, so that verdicts can be cached."""
         return self._folder is not None
 
     def verdict(self, key: str, measure: Callable[[], Verdict]) -> Verdict:
-        """Return the cached verdict for ``key``, or that of ``measure``, which is cached if it passed.
+        """Return the cached verdict for ``key``. Without one, call ``measure``, and cache its verdict if it passed.
 
         Args:
-            key: a digest in hexadecimal of all that the verdict depends on; empty for no caching.
+            key: a digest in hexadecimal of everything that the verdict depends on; empty: do not use the cache.
+            measure: runs the check and returns its verdict.
         """
         if not key or self._folder is None or not _ours(self._folder):
             return measure()
@@ -103,7 +113,7 @@ class KeptVerdicts:
         return verdict
 
     def _believed(self, key: str, data: bytes) -> Verdict | None:
-        """Return the verdict in a file; ``None`` if the file was changed in any way, or is too old."""
+        """Return the verdict in the content of a cache file; ``None`` if it was changed in any way, or is too old."""
         try:
             entry = parse_json(data, _Entry)
             if entry.key != key or entry.digest != _digest(key, entry.measured, bytes(entry.verdict)):
@@ -130,7 +140,7 @@ class KeptVerdicts:
         self._sweep(folder)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove old and excess files, and remains of a killed run."""
+        """Remove old cache files, the least recently used above ``MOST``, and temporary files of killed runs."""
         oldest = (self._now() - timedelta(days=DAYS)).timestamp()
         with os.scandir(folder) as entries:
             by_age = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
@@ -145,7 +155,10 @@ class KeptVerdicts:
 
 
 def _ours(folder: Path) -> bool:
-    """Return True if the folder belongs to this user alone; create it if it does not exist."""
+    """Create the folder if it does not exist; return True if it is a folder that only this user can access.
+
+    On Windows, permissions are not checked.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -157,10 +170,10 @@ def _ours(folder: Path) -> bool:
 
 
 def _contents(path: Path) -> bytes:
-    """Return the content of a plain file of this user's.
+    """Return the content of a plain file that belongs to this user.
 
     Raises:
-        OSError: it is another kind of file, or too large.
+        OSError: it cannot be read, is not a plain file, is too large, or belongs to another user.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:

@@ -21,7 +21,7 @@ class ModelError(RuntimeError):
 
 
 class PackageDamaged(ModelError):
-    """A file differs from the contract or is missing. ``file`` is its name."""
+    """A file of the package is missing, or differs from the contract (``model.json``). ``file`` is its name."""
 
     def __init__(self, file: str, what: str) -> None:
         super().__init__(f"{file} {what}: copy the package again completely")
@@ -33,7 +33,7 @@ class RuntimeMissing(ModelError):
 
 
 class AdapterMissing(ModelError):
-    """No adapter matches the request, or several match."""
+    """No adapter matches the request, several match, or the adapter cannot be used."""
 
 
 class BadInput(ModelError):
@@ -43,7 +43,7 @@ class BadInput(ModelError):
 class DeviceRemoved(ModelError):
     """The GPU was removed, hung or was reset (887A0005, 887A0006, 887A0007, 887A0020).
 
-    ``reopen`` makes a new session.
+    ``Model.reopen`` makes a new session.
     """
 
 
@@ -52,7 +52,10 @@ class OutOfMemory(ModelError):
 
 
 def translated(error: Exception) -> ModelError:
-    """Return the error of this module for an error of ONNX Runtime."""
+    """Return, without raising it, the error of this module for an error of ONNX Runtime.
+
+    An error without a class of its own becomes a ``ModelError``.
+    """
     text = error_text(error)
     cause = diagnose(text)
     if cause is not None and cause.removed:
@@ -69,7 +72,7 @@ def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
     """Check that the installed onnxruntime can run the model.
 
     Raises:
-        RuntimeMissing: it lacks this execution provider, or is older than ``lowest``.
+        RuntimeMissing: it lacks the execution provider ``provider``, or is older than the version ``lowest``.
     """
     here, available = str(onnxruntime.__version__), onnxruntime.get_available_providers()
     if provider not in available:

@@ -6,7 +6,7 @@ They are far above any practical value, and far below the values at which a libr
 from __future__ import annotations
 
 MOST_FEEDS = 10_000
-"""Most feeds of one run, synthetic or real."""
+"""Largest number of feeds (sets of inputs) of one run, synthetic or real."""
 
 MOST_SIZE = (1 << 31) - 1
 """Largest size of one dimension, in elements. ONNX Runtime and DirectML use 32-bit integers for many of them."""
@@ -24,13 +24,14 @@ MOST_MEMORY_MIB = 1 << 24
 """Largest memory limit of a process in MiB: 16 TiB."""
 
 MOST_TRIALS = 1_000_000
-"""Most trials of one search."""
+"""Largest number of trials of one search."""
 
 MOST_RUNS = 1_000_000
-"""Most runs of one measurement."""
+"""Largest number of runs of one measurement."""
 
 MOST_ADAPTERS = 1024
-"""Most graphics adapters of one machine."""
+"""Largest number of graphics adapters of one machine."""
 
 MOST_BUCKETS = 64
-"""Most buckets of one model. Each bucket is a whole run, and a separate session in the app."""
+"""Largest number of buckets (models of fixed sizes) of one model. Each is a whole run, and a separate session in the
+app."""

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Choice:
-    """The bucket for some sizes.
+    """The chosen bucket (a model of fixed sizes), and the padding that an input of the app needs for it.
 
     Attributes:
         bucket: the bucket as the contract, or ``buckets.json``, describes it.
@@ -35,10 +35,12 @@ class Choice:
 def choose(buckets: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Choice:
     """Return the bucket with these sizes, or the one with the fewest elements that is large enough in every dimension.
 
-    Each bucket has a ``name`` and ``sizes`` (dimension to elements). ``sizes`` must name the same dimensions.
+    Args:
+        buckets: each has a ``name`` and ``sizes`` (dimension to elements); all have the same dimensions.
+        sizes: the sizes of the app's input, for exactly these dimensions.
 
     Raises:
-        ValueError: a dimension is missing or unknown, or no bucket is large enough.
+        ValueError: a dimension is missing or unknown, a size is below 1, or no bucket is large enough.
     """
     known = list(buckets[0]["sizes"])
     if strange := sorted(set(sizes) - set(known)):

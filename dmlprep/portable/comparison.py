@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 _NEAR = 0.25
-"""A steep output whose largest error is below this share of its bound needs no further measure."""
+"""A share of the bound. A steep output whose largest error is below this share needs no further measure."""
 
 
 @dataclass(frozen=True)
 class OutputGroup:
-    """Outputs that are compared together.
+    """Names of outputs that are compared together.
 
     Attributes:
         kind: ``elements``: compare element by element. The other kinds apply if that fails. ``rows``: match the rows as
@@ -47,7 +47,7 @@ def compare_outputs(
     tolerance: Tolerance,
     noise: Mapping[str, float] | None = None,
 ) -> list[OutputMetrics]:
-    """Compare the outputs that both sides have, for one feed.
+    """Compare the outputs that both sides have, for one feed; return the metrics of each output.
 
     An output without a group is compared alone, as is an output whose group lacks a member. Items of a sequence have no
     group, because their number is known only after a run. ``noise`` is the noise of the original (``noise.noise_of``)
@@ -87,7 +87,10 @@ def _compare_group(
 def _steep(
     kind: str, metrics: OutputMetrics, reference: Array, candidate: Array, tolerance: Tolerance
 ) -> OutputMetrics:
-    """Judge an output that is out of bounds at an element, or nearly so, by what readers derive from it."""
+    """Return the metrics of a steep output, judged by what readers derive from it.
+
+    They are unchanged if the output is clearly within bounds element by element, or if these measures do not apply.
+    """
     near = metrics.error > _NEAR * tolerance.max_rel
     judged = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
     if judged is None:
@@ -111,10 +114,11 @@ def _matched(
 
 
 class Comparison:
-    """Collects the comparison of each feed, and reports the worst of each output.
+    """Compares the outputs feed by feed, and returns the metrics of the worst feed of each output.
 
-    ``errors`` has one number for each feed: the largest error as a share of its bound. For a steep output this is the
-    largest error of any element. A row that moves a little with this feed may move far with another.
+    Attributes:
+        errors: for each feed, the largest error as a share of its bound. For a steep output this is the largest error
+            of any element. A row that moves a little with this feed may move far with another.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class Comparison:
         self._worst: dict[str, OutputMetrics] = {}
 
     def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array], feed: str = "") -> None:
-        """Compare the outputs of one feed. ``feed`` is its name, if it has one."""
+        """Compare the outputs of one feed. ``feed`` is its name, or empty: then its number is its name."""
         measured = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
         self.errors.append(max((_largest(m) / m.bound for m in measured if m.bound > 0), default=0.0))
         for one in measured:
@@ -133,7 +137,10 @@ class Comparison:
             self._worst[one.output] = max(self._worst.get(one.output, metrics), metrics, key=_badness)
 
     def results(self) -> list[OutputMetrics]:
-        """Return each output with its worst feed, in the order of the groups; empty before the first feed."""
+        """Return, for each output, the metrics of its worst feed, in the order of the groups.
+
+        The list is empty before the first feed.
+        """
         several = len(self.errors) > 1
         return [one if several else replace(one, feed="") for one in self._worst.values()]
 
@@ -152,7 +159,7 @@ def _badness(one: OutputMetrics) -> tuple[float, ...]:
 
 
 def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
-    """Return the tolerance in words. It includes the bounds of steep outputs and of noise if they were used."""
+    """Return the tolerance in words, with the bounds of steep outputs and of noise if ``results`` used them."""
     text = str(tolerance)
     if any(m.error != m.max_rel for m in results):
         text += (

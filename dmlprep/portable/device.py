@@ -46,7 +46,8 @@ class Adapter:
             the same number.
         vendor: the vendor's name; empty if unknown.
         vendor_id, model_id: VendorId and DeviceId, PCI or ACPI ids.
-        dedicated_memory, shared_memory: bytes of video memory, and of system memory that the adapter may use.
+        dedicated_memory, shared_memory: size in bytes of the video memory, and of the system memory that the adapter
+            may use.
         driver: the version of the user-mode driver; empty if unknown.
         software: whether it computes on the CPU: DXGI flags it so, or it is the Microsoft Basic Render Driver
             (1414:008c).
@@ -71,7 +72,7 @@ class Adapter:
 
 
 def machine_facts() -> dict[str, str]:
-    """Return the Python version, the system and the processor, in words."""
+    """Return the Python version, the system, the machine type and the processor, as text by name."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.version()}".strip(),
@@ -81,12 +82,16 @@ def machine_facts() -> dict[str, str]:
 
 
 def driver_version(number: int) -> str:
-    """Return a CheckInterfaceSupport version number as text, such as ``31.0.15.4601``."""
+    """Return a version number of CheckInterfaceSupport (64 bits) as text, such as ``31.0.15.4601``."""
     return ".".join(str(number >> shift & 0xFFFF) for shift in (48, 32, 16, 0))
 
 
 def fixed_version(block: bytes) -> str:
-    """Return the version in a VS_FIXEDFILEINFO, such as ``1.15.4.0``."""
+    """Return the file version in the bytes of a VS_FIXEDFILEINFO, such as ``1.15.4.0``.
+
+    Raises:
+        ValueError: the bytes are not such a structure.
+    """
     signature, _struct, high, low = struct.unpack_from("<4I", block)
     if signature != 0xFEEF04BD:
         raise ValueError("not a VS_FIXEDFILEINFO")
@@ -94,7 +99,10 @@ def fixed_version(block: bytes) -> str:
 
 
 def describe(desc: AdapterDesc, number: int = 0, driver: int | None = None) -> Adapter:
-    """Return an adapter from its DXGI_ADAPTER_DESC1 and its driver's version number."""
+    """Return an adapter from its number, its DXGI_ADAPTER_DESC1 and its driver's version number.
+
+    ``driver`` is ``None`` if the version is unknown.
+    """
     ids = (desc.vendor, desc.device)
     return Adapter(
         number=number,
@@ -139,7 +147,9 @@ def listed(candidates: Sequence[Adapter]) -> str:
 
 
 def find_adapter(wanted: str, candidates: Sequence[Adapter]) -> Adapter:
-    """Return the only adapter of a vendor, or the only one whose name contains ``wanted``, without regard to case.
+    """Return the only adapter among ``candidates`` that matches ``wanted``, without regard to case.
+
+    ``wanted`` is a vendor of ``VENDORS``, or a part of the adapter's name.
 
     Raises:
         ValueError: no adapter matches, or several do; the message lists the adapters.
@@ -155,9 +165,11 @@ def find_adapter(wanted: str, candidates: Sequence[Adapter]) -> Adapter:
 
 
 def problem(number: int, named: bool, candidates: Sequence[Adapter]) -> tuple[str, str]:
-    """Return why no session should be opened on this adapter, and the fix; both are empty for a usable adapter.
+    """Return why no session should be opened on the adapter with this number, and the fix; both empty if it is usable.
 
-    A software adapter is refused unless the user named it, because it is not a GPU.
+    Args:
+        named: the user chose the adapter. Otherwise a software adapter is refused, because it is not a GPU.
+        candidates: all adapters.
     """
     one = next((one for one in candidates if one.number == number), None)
     if one is None:
@@ -174,7 +186,9 @@ def problem(number: int, named: bool, candidates: Sequence[Adapter]) -> tuple[st
 
 
 def with_number(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with a ``device_id`` instead of ``adapter`` (a vendor, or a part of a name).
+    """Return a copy of the session options in which a number, ``device_id``, replaces the option ``adapter``.
+
+    The option ``adapter`` is a vendor, or a part of a name. Without it, the options stay unchanged.
 
     Raises:
         ValueError: no adapter matches, or several do; the message lists the adapters.
@@ -187,11 +201,10 @@ def with_number(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
-    """Return ``problem`` for a session with these options.
+    """Return why no session should be opened with these options, and the fix; both empty if the adapter is usable.
 
-    The result is empty on systems without DXGI. It is also empty if DXGI does not answer: then the provider reports the
-    error. With a preference the result is empty too: the provider chooses the best hardware or reports that there is
-    none.
+    Both are also empty on systems without DXGI, and if DXGI does not answer: then the provider reports the error. With
+    a preference they are empty too: the provider chooses the best hardware or reports that there is none.
     """
     number = adapter_number(options)
     try:
@@ -204,7 +217,10 @@ def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def adapter_facts(number: int) -> dict[str, str]:
-    """Return name, ids, memory and driver of the adapter with this DXGI number; empty on systems other than Windows."""
+    """Return name, ids, memory, kind and driver of the adapter with this DXGI number, as text by name.
+
+    If DXGI does not report the adapter, the fact ``adapter`` says why. Empty on systems other than Windows.
+    """
     try:
         candidates = adapters()
     except (OSError, AttributeError, ValueError) as error:
@@ -223,9 +239,9 @@ def adapter_facts(number: int) -> dict[str, str]:
 
 
 def library_facts() -> dict[str, str]:
-    """Return the versions of the loaded DirectML.dll and D3D12, and the origin of DirectML.dll:
+    """Return the versions of the loaded DirectML.dll and D3D12, and the origin of DirectML.dll, as text by name.
 
-    Windows or onnxruntime.
+    The origin is Windows or onnxruntime. A library that is not loaded is left out; on other systems, all are.
     """
     facts = {}
     for key, library in (("directml", "DirectML.dll"), ("d3d12", "D3D12Core.dll"), ("d3d12 loader", "d3d12.dll")):

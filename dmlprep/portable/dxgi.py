@@ -27,7 +27,7 @@ class _Guid(ctypes.Structure):
 
 
 class AdapterDesc(ctypes.Structure):
-    """DXGI_ADAPTER_DESC1."""
+    """The structure DXGI_ADAPTER_DESC1."""
 
     _fields_ = (
         ("description", ctypes.c_uint16 * 128),
@@ -50,7 +50,7 @@ class AdapterDesc(ctypes.Structure):
 
 
 class _VideoMemory(ctypes.Structure):
-    """DXGI_QUERY_VIDEO_MEMORY_INFO, in bytes."""
+    """The structure DXGI_QUERY_VIDEO_MEMORY_INFO; its numbers are bytes."""
 
     _fields_ = tuple(
         (name, ctypes.c_uint64)
@@ -102,9 +102,9 @@ if sys.platform == "win32":
         return factory
 
     def memory_in_use(number: int) -> tuple[int, int] | None:
-        """Return the bytes that this process uses of an adapter's own memory, and of the system memory that it reads.
+        """Return the use of an adapter's own memory by this process, and of the system memory that it reads, in bytes.
 
-        ``None`` if DXGI does not report them.
+        Return ``None`` if DXGI does not report them. ``number`` is that of the adapter.
         """
         try:
             factory = _factory()
@@ -146,7 +146,10 @@ if sys.platform == "win32":
             _method(factory, _RELEASE)(factory)
 
     def _each(enumerate_: Any) -> list[tuple[AdapterDesc, int | None]]:
-        """Return structure and driver of each adapter, up to the first index without one (DXGI_ERROR_NOT_FOUND)."""
+        """Return structure and driver version of each adapter.
+
+        The list ends at the first index without an adapter (DXGI_ERROR_NOT_FOUND).
+        """
         descriptions = []
         for index in range(1024):
             adapter = ctypes.c_void_p()

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One HRESULT: a code of eight upper-case digits, its symbolic name, likely causes in order, and what to try next.
+    """An explained HRESULT: a code of eight upper-case digits, its symbolic name, likely causes, and what to try next.
 
-    ``removed``: the device was removed or reset, and its sessions can no longer answer.
+    The likeliest cause is the first. ``removed``: the device was removed or reset, and its sessions can no longer
+    answer.
     """
 
     code: str
@@ -129,7 +130,10 @@ _DECIMAL = re.compile(r"(?<![0-9])-(\d{9,10})(?![0-9])")
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """Return the first known HRESULT in ``text``, otherwise the first that looks like one, otherwise ``None``."""
+    """Return the first known HRESULT in ``text``; if there is none, the first number that looks like an HRESULT.
+
+    Return ``None`` if there is neither.
+    """
     codes = [match.group(1).upper() for match in _HEX.finditer(text)]
     codes += [f"{(1 << 32) - int(match.group(1)):08X}" for match in _DECIMAL.finditer(text)]
     if known := next((code for code in codes if code in _TABLE), None):
@@ -141,7 +145,7 @@ def diagnose(text: str) -> Diagnosis | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an error from onnxruntime."""
+    """Return the message of an exception from onnxruntime, or the name of its type if the message is empty."""
     if isinstance(error, UnicodeDecodeError):
         # pybind11 could not decode a Windows error text in the user's language. The bytes are the message.
         return error.object.decode("utf-8", "surrogateescape")
@@ -149,7 +153,7 @@ def error_text(error: BaseException) -> str:
 
 
 def plain_text(raw: bytes | str) -> str:
-    """Return readable text from a runtime's output, whatever the code page of its Windows.
+    """Return the output of a runtime as readable text, for any code page of its Windows.
 
     Text in UTF-8 stays unchanged. Other bytes are in an unknown code page (cp932, cp1251 ...): each run of them becomes
     one ``?``. The ASCII part remains, which contains the HRESULT, the file and the node. Control characters and colour

@@ -27,7 +27,7 @@ def file_digest(path: Path) -> tuple[int, str]:
 
 
 def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return ``kit.json`` and its SHA-256, which identifies the kit.
+    """Return the content of ``kit.json``, and its SHA-256, which identifies the kit.
 
     Raises:
         ValueError: ``kit.json`` is missing, damaged, or in an unknown format.
@@ -46,7 +46,7 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Return one sentence for each file that is missing, changed or not part of the kit."""
+    """Return one sentence for each file that is missing, changed or not part of the kit; empty for an intact kit."""
     messages = []
     for name, entry in sorted(manifest["files"].items()):
         path = folder / name
@@ -63,7 +63,10 @@ def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def seal(result: dict[str, Any]) -> str:
-    """Return the SHA-256 of a result without its ``seal`` key. It detects edits, but does not prove the origin."""
+    """Return the SHA-256 of a result, without its entry ``seal``, in which it is stored.
+
+    It detects edits, but does not prove the origin.
+    """
     rest = {key: value for key, value in result.items() if key != "seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

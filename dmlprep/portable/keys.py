@@ -2,7 +2,7 @@
 
 The packer's key seals ``kit.json`` and never leaves the packer. The run key is derived from it and from the kit's id
 (HMAC-SHA256, RFC 2104). It signs ``result.json`` of that kit. It can neither seal a kit nor sign the result of another
-kit. No error text here contains a key.
+kit. No error text of this module contains a key.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 KIT_SEAL, RESULT_SEAL = "kit.hmac", "result.hmac"
-"""File names in the two zips. Each file has 64 hexadecimal digits, a seal of ``kit.json`` or ``result.json``."""
+"""File names of the seals: of ``kit.json`` in a kit, and of ``result.json`` in a result. Each file has 64
+hexadecimal digits."""
 
 LONGEST = 1024
-"""Most bytes of a key file or a seal."""
+"""Limit for the size of a key file or a seal, in bytes."""
 
 _PACKER, _RUN = "dmlprep-packer-key-1", "dmlprep-run-key-1"
 _LINE = re.compile(rf"({_PACKER}|{_RUN} [0-9a-f]{{64}}) ([0-9a-f]{{64}})\s*")
@@ -30,32 +31,32 @@ def _hmac(key: bytes, purpose: str, content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class RunKey:
-    """Signs the results of the kit with this id; the secret has 32 bytes."""
+    """The key of one kit, which signs its results. ``kit`` is the kit's id; the secret has 32 bytes."""
 
     kit: str
     secret: bytes = field(repr=False)
 
     def line(self) -> str:
-        """Return the content of the key file."""
+        """Return the content of this key's file."""
         return f"{_RUN} {self.kit} {self.secret.hex()}\n"
 
     def seal(self, document: bytes) -> bytes:
-        """Return the seal of a ``result.json``."""
+        """Return the seal of a ``result.json`` with this content, 64 hexadecimal digits."""
         return _hmac(self.secret, "dmlprep result", document).hex().encode("ascii")
 
 
 @dataclass(frozen=True)
 class PackerKey:
-    """Seals kits; the secret has 32 random bytes."""
+    """The key of the packer, which seals kits. The secret has 32 random bytes."""
 
     secret: bytes = field(repr=False)
 
     def line(self) -> str:
-        """Return the content of the key file."""
+        """Return the content of this key's file."""
         return f"{_PACKER} {self.secret.hex()}\n"
 
     def seal(self, document: bytes) -> bytes:
-        """Return the seal of a ``kit.json``."""
+        """Return the seal of a ``kit.json`` with this content, 64 hexadecimal digits."""
         return _hmac(self.secret, "dmlprep kit", document).hex().encode("ascii")
 
     def run_key(self, kit: str) -> RunKey:
@@ -64,7 +65,7 @@ class PackerKey:
 
 
 def new_packer_key() -> PackerKey:
-    """Return a new random key."""
+    """Return a new random key of a packer."""
     return PackerKey(secrets.token_bytes(32))
 
 
@@ -100,7 +101,7 @@ def parse_run_key(raw: bytes) -> RunKey:
 
 
 def read_run_key(path: Path, kit: str) -> RunKey:
-    """Return the key that signs the results of this kit.
+    """Read a key file, and return the key that signs the results of the kit with the id ``kit``.
 
     Raises:
         OSError: the file cannot be read.

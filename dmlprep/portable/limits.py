@@ -20,20 +20,23 @@ SHARE = 0.8
 """Default limit as a share of the system memory. The rest keeps the system and this process alive."""
 
 VARIABLE = "DMLPREP_MEMORY_LIMIT"
-"""Environment variable: ``12G``, ``800M``, ``50%`` of the system memory, or ``none``."""
+"""Environment variable with the user's limit: ``12G``, ``800M``, ``50%`` of the system memory, or ``none``."""
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes of private memory that a process and its descendants may use (0: no limit), and the reason, for errors."""
+    """A limit for the private memory of a process with its descendants, in bytes; 0: no limit.
+
+    ``why`` is the reason for the limit, for errors.
+    """
 
     nbytes: int
     why: str = ""
 
     def exceeded(self, held: int) -> str:
-        """Return the end of an error sentence whose subject is the process that used too much memory."""
+        """Return the end of an error sentence about a process that used ``held`` bytes; its subject is the process."""
         why = f" ({self.why})" if self.why else ""
         return f"used {held / 2**20:.0f} MiB, the limit is {self.nbytes / 2**20:.0f} MiB{why}, and was stopped"
 
@@ -57,7 +60,7 @@ def memory_limit() -> MemoryLimit:
 
 
 class _Status(ctypes.Structure):
-    """MEMORYSTATUSEX."""
+    """The structure MEMORYSTATUSEX."""
 
     _fields_ = (("size", ctypes.c_uint32), ("load", ctypes.c_uint32), ("numbers", ctypes.c_uint64 * 7))
 
@@ -68,9 +71,10 @@ _TOTAL_PAGE_FILE = 2
 
 @lru_cache(maxsize=None)  # noqa: UP033 - the kit's Python
 def machine_memory() -> int:
-    """Return the bytes of memory available to this process: all of it, or less in a container; 0 if unknown.
+    """Return the size in bytes of the memory that this process can use; 0 if unknown.
 
-    On Windows this is memory and page file together, because Windows counts memory when a process reserves it.
+    It is all memory, or less in a container. On Windows it is memory and page file together, because Windows counts
+    memory when a process reserves it.
     """
     if sys.platform == "win32":
         status = _Status()
@@ -89,7 +93,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def cgroup_limits(process: Path) -> Iterator[int]:
-    """Yield the memory limits of the process's control groups and of their parents, in cgroup versions 1 and 2."""
+    """Yield the memory limits, in bytes, of a process's control groups and of their parents (cgroup versions 1 and 2).
+
+    ``process`` is its folder, such as ``/proc/self``.
+    """
     with contextlib.suppress(OSError, ValueError, IndexError):
         groups = [line.split(":", 2) for line in _lines(process / "cgroup")]
         for line in _lines(process / "mountinfo"):

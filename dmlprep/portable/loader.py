@@ -61,7 +61,9 @@ Read = Callable[[str], bytes]
 
 
 def read_contract(read: Read) -> dict[str, Any]:
-    """Return the contract (``model.json``) after a check of its digest. ``read`` returns the bytes of a named file.
+    """Read the contract (``model.json``), check its digest, and return its content.
+
+    ``read`` returns the content of a named file as bytes.
 
     Raises:
         PackageDamaged: the contract or its digest is missing or changed.
@@ -92,12 +94,12 @@ class Model:
         device: ``dml``; ``cpu`` for the CPU only; ``dml-or-cpu`` for the CPU if DirectML is not available. Then
             ``notice`` gives the reason.
         sizes: sizes of the dimensions that the contract leaves free, by name or by denotation, such as ``DATA_BATCH``.
-            For a package with buckets: the sizes of the app's inputs. ``padding`` then reports how many elements the
-            inputs lack in the chosen bucket. Without sizes, the first bucket is loaded.
+            For a package with buckets (models of fixed sizes): the sizes of the app's inputs. ``padding`` then reports
+            how many elements the inputs lack in the chosen bucket. Without sizes, the first bucket is loaded.
         disable_metacommands: use DirectML's own shaders instead of the vendor's kernels.
         warm_up: run once with zeros now, so that the app's first run is as fast as the later ones.
-        read: a function that returns the bytes of a named file, instead of ``folder``: for apps that encrypt the model.
-            The loader checks these bytes against the contract, as it does with files.
+        read: a function that returns the content of a named file as bytes, instead of ``folder``: for apps that encrypt
+            the model. The loader checks this content against the contract, as it does with files.
 
     Attributes:
         contract: the content of ``model.json``.
@@ -141,7 +143,7 @@ class Model:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """The inputs of the loaded model, as the contract describes them: name, type, shape, bytes."""
+        """The inputs of the loaded model, as the contract describes them: name, type, shape, size in bytes."""
         return list(self._part["inputs"])
 
     @property
@@ -170,6 +172,10 @@ class Model:
         """Close all sessions and open a new one: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
         ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used.
+
+        Raises:
+            ModelError: the model cannot be loaded; the subclass gives the reason.
+            ValueError: ``device`` is unknown.
         """
         if device not in ("dml", "cpu", "dml-or-cpu"):
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
@@ -214,7 +220,10 @@ class Model:
                 raise
 
     def _go_to(self, sizes: dict[str, int]) -> None:
-        """Choose the bucket for these sizes. Sizes of other dimensions set free dimensions."""
+        """Choose the bucket for these sizes, and store it with its padding; open no session.
+
+        Sizes of other dimensions set free dimensions.
+        """
         if not self._buckets:
             self._part, self.bucket, self.padding, own = self.contract, "", {}, {}
         else:
@@ -237,7 +246,7 @@ class Model:
             raise ModelError("the model is closed: call reopen()")
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once.
+        """Run the model once, and return its outputs as arrays by name.
 
         The inputs are arrays, by the names of the contract. Other threads wait until the run ends.
 
@@ -262,7 +271,7 @@ class Model:
                 raise wrong from error
 
     def _checked(self) -> dict[str, bytes]:
-        """Check each file against the contract, and return the bytes of the model's files.
+        """Check each file against the contract, and return the content of the model's files as bytes, by name.
 
         Data files in a folder are checked only: ONNX Runtime reads them itself.
         """

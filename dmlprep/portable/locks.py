@@ -1,7 +1,7 @@
 """Mark folders as in use by a living process, with a locked file in each.
 
-The system unlocks the file when the process ends, even after a crash. An unlocked folder is the leftover of a killed
-run.
+A process holds a folder while it has this file locked. The system unlocks the file when the process ends, even after a
+crash. So a folder with an unlocked file is the leftover of a killed run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _holding: dict[str, Held] = {}
 
 
 class Held:
-    """A folder that this process holds through the open descriptor of its locked file."""
+    """A folder that this process holds: the descriptor of the locked file is open."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Held:
         _holding[os.path.abspath(path)] = self
 
     def release(self) -> None:
-        """Release the folder. The next cleanup may then remove it."""
+        """Unlock the folder, without removing it. The next cleanup may then remove it."""
         file, self._file = self._file, None
         if file is not None:
             _holding.pop(os.path.abspath(self.path), None)
@@ -49,7 +49,7 @@ class Held:
 
 
 def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda held: None) -> Held:
-    """Make a folder that only this user can read, and hold it. Its name is ``prefix`` and ``length`` random characters.
+    """Make a folder that only this user can read, and hold it. Its name is ``prefix`` and ``length`` random hex digits.
 
     Another process's cleanup may remove the folder before it is locked; then another one is created. ``keep`` is called
     with the held folder. If the process is stopped before that, the folder is removed.
@@ -97,9 +97,10 @@ def let_go(path: Path) -> None:
 
 
 def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda folder: None) -> None:
-    """Remove leftover folders whose names begin with ``prefix``: only this user's, no links, none that a process holds.
+    """Remove leftover folders in ``parent`` whose names begin with ``prefix``.
 
-    ``undo`` is called with each folder before its removal. No other process removes the folder meanwhile.
+    Folders that a living process holds, folders of other users, and links stay. ``undo`` is called with each folder
+    before its removal. No other process removes the folder meanwhile.
     """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]
@@ -132,10 +133,10 @@ def own_folder(path: Path) -> bool:
 
 @contextlib.contextmanager
 def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
-    """Lock a folder for this process; yield whether no other process holds it.
+    """Try to lock a folder during a ``with`` block; yield ``True`` if no other process holds it, otherwise ``False``.
 
-    On a file system without locks, the result is true only if the lock file is new. With ``make=False``, a folder
-    without a lock file counts as free.
+    On a file system without locks, the result is ``True`` only if the lock file is new. With ``make=False``, no lock
+    file is made, and a folder without one counts as free.
     """
     path = folder / LOCK
     fresh = not os.path.lexists(path)

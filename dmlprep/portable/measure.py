@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 _CHUNK = 1 << 20
-"""Elements that are compared together: 8 MiB in float64, for each of several arrays."""
+"""Number of elements that are compared together: 8 MiB in float64, for each of several arrays."""
 
 FLOOR = 1e-6
-"""Smallest max|reference| that differences are divided by. An output with a smaller maximum is zero except for
-noise."""
+"""Smallest divisor of differences. An output whose max|reference| is below it is zero except for noise."""
 
 MASK = -1e30
 """Values at or below this are masks, for elements that must not be chosen. They do not scale the differences of other
@@ -40,6 +39,7 @@ class Tolerance:
     """How far outputs may be from the reference.
 
     Attributes:
+        name: the name of the tolerance; ``rel:...`` if the user set its bound.
         max_rel: largest max|d| / max|reference|, per output.
         cosine: smallest cosine of output and reference, flattened.
         share_equal: smallest share of equal elements, for integer, boolean and string outputs.
@@ -64,9 +64,9 @@ class Tolerance:
     thresholds: tuple[float, ...] = (0.5,)
 
     def raised(self, noise: float | None) -> Tolerance:
-        """Return this tolerance, with a larger bound if the original's output is noisy.
+        """Return a tolerance with a larger ``max_rel`` if the original's output is noisy; otherwise this one.
 
-        A bound that the user set, and a bound of 0, stay unchanged.
+        A bound that the user set, and a bound of 0, stay unchanged. ``None``: the noise is unknown.
         """
         if not noise or self.max_rel == 0 or self.name.startswith("rel:"):
             return self
@@ -74,7 +74,7 @@ class Tolerance:
         return replace(self, max_rel=max(self.max_rel, min(NOISE_FACTOR * noise, most)))
 
     def beyond_proof(self, noise: float | None) -> bool:
-        """Return whether the original differs so much from itself that a comparison proves nothing."""
+        """Return whether the original differs so much from itself (``noise``) that a comparison proves nothing."""
         return noise is not None and noise > max(self.max_rel, ORDINARY_NOISE)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def _real(piece: Array) -> Array:
-    """Return elements of any type as float64; a complex number becomes its two parts."""
+    """Return the elements as float64; a complex number becomes two elements."""
     if piece.dtype.kind == "c":
         return np.asarray(np.stack([piece.real, piece.imag], -1).reshape(-1), dtype=np.float64)
     return np.asarray(piece, dtype=np.float64)
@@ -110,7 +110,10 @@ def tells_something(output: Array) -> bool:
 
 
 def unwound(reference: Array, candidate: Array, turn: float) -> Array:
-    """Return the angles of ``candidate``, each moved by a full turn if that is nearer to the reference."""
+    """Return a copy of the angles ``candidate``, each moved by a full ``turn`` if that is nearer to the reference.
+
+    With ``turn`` 0, or other shapes than the reference, ``candidate`` is returned unchanged.
+    """
     if not turn or reference.shape != candidate.shape:
         return candidate
     with np.errstate(invalid="ignore"):
@@ -121,13 +124,13 @@ def unwound(reference: Array, candidate: Array, turn: float) -> Array:
 def measure(
     name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, integer_image: bool = False
 ) -> OutputMetrics:
-    """Compare one output for one feed, element by element.
+    """Compare one output for one feed, element by element, and return its metrics.
 
     Floating-point types of any width are compared in float64. An element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
-    must stay masks. For integers, the share of equal elements counts. If too few are equal, an ``integer_image`` is
-    compared as numbers. Then a few elements may be one level apart, because numbers within the tolerance may round
-    differently.
+    (values at or below ``MASK``) must stay masks. For integers, the share of equal elements counts. If too few are
+    equal, an ``integer_image`` is compared as numbers. Then a few elements may be one level apart, because numbers
+    within the tolerance may round differently.
     """
     if reference.shape != candidate.shape:
         note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
@@ -186,7 +189,10 @@ def measure(
 
 
 def _mask_kept(a: Array, b: Array, tolerance: Tolerance) -> Array:
-    """Return where ``b`` has the mask of ``a`` as exactly as its precision allows: the mask, or its FP16 value."""
+    """Return, for each element, whether ``b`` has the mask of ``a`` as exactly as its precision allows.
+
+    With a tolerance of FP16 (1e-3 or more), any value at or below -6e4 is a mask.
+    """
     if tolerance.max_rel >= 1e-3:
         return np.asarray(b <= -6e4)
     with np.errstate(invalid="ignore"):

@@ -13,11 +13,12 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 _ANEW, _SELDOM = 1.0, 100
-"""Shortest pause between two searches for the members of a family, in seconds, and as a multiple of the search time."""
+"""The pause between two searches for the members of a family is the longer of two: this number of seconds, and this
+multiple of the search time."""
 
 
 class Family:
-    """A process, its process group and all descendants.
+    """A process (the leader), its process group and all its descendants.
 
     The members are searched for only sometimes, because a search takes milliseconds.
     """
@@ -28,7 +29,7 @@ class Family:
         self._again = time.monotonic() + _ANEW
 
     def private_bytes(self) -> int:
-        """Return private bytes (anonymous and shared memory, not mapped files); 0 on systems other than Linux.
+        """Return the private memory of all members in bytes (anonymous and shared, no mapped files); 0 except on Linux.
 
         Mapped weight files do not count: the kernel drops their pages when memory is short.
         """
@@ -49,7 +50,10 @@ class Family:
 
 
 def _stat(pid: int | str) -> list[str]:
-    """Return the fields of ``/proc/PID/stat`` from the state on (proc(5)); empty for a process that has ended."""
+    """Return the fields of ``/proc/PID/stat`` after the command's name: state, parent, group ... (proc(5)).
+
+    Empty for a process that has ended.
+    """
     with contextlib.suppress(OSError):
         # The fields after the command's name, which is in parentheses and may contain any character: state, parent,
         # group.
@@ -67,7 +71,7 @@ def _private(pid: int) -> int:
 
 
 def _family(leader: int) -> list[int]:
-    """Return the living members: a process, its process group and all descendants."""
+    """Return the ids of the living members of a family: the leader, its process group and all descendants."""
     parents: dict[int, int] = {}
     members: set[int] = set()
     if not Path("/proc").is_dir():
@@ -89,7 +93,10 @@ def _family(leader: int) -> list[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process, the worker of a kit, when ``parent`` ends (Linux)."""
+    """Let the kernel kill this process, the worker of a kit, when the process ``parent`` ends (Linux only).
+
+    If ``parent`` has already ended, exit with 1.
+    """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

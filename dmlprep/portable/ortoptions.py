@@ -16,7 +16,10 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
-    """Return the session config entries for these options. The caller's own entries override the others."""
+    """Return the session config entries of ONNX Runtime for these options.
+
+    Options ``config:KEY`` set entries directly, and override the others.
+    """
     entries: dict[str, str] = {}
     if _flag(options, "record_placement"):
         entries["session.record_ep_graph_assignment_info"] = "1"
@@ -45,14 +48,17 @@ def adapter_number(options: Mapping[str, str]) -> int | None:
 
 
 def provider_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the provider options of DmlExecutionProvider. With a number, the provider ignores the preference."""
+    """Return the options of DmlExecutionProvider: an adapter number or a preference, and the use of metacommands.
+
+    With a number, the provider would ignore the preference.
+    """
     number, preference = adapter_number(options), "performance_preference"
     chosen = {preference: options[preference]} if number is None else {"device_id": str(number)}
     return {**chosen, "disable_metacommands": "true"} if _flag(options, "disable_metacommands") else chosen
 
 
 def providers(options: Mapping[str, str], device: str) -> list[object]:
-    """Return the provider list for ``InferenceSession``."""
+    """Return the list of providers for ``InferenceSession``; the CPU follows DirectML only with ``cpu_fallback``."""
     if device != "dml":
         return ["CPUExecutionProvider"]
     dml = ("DmlExecutionProvider", provider_options(options))
@@ -61,7 +67,7 @@ def providers(options: Mapping[str, str], device: str) -> list[object]:
 
 
 def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
-    """Choose DirectML as Windows ML applications do: by a device of ONNX Runtime, or by a policy.
+    """Choose DirectML in ``settings`` as Windows ML applications do: by a device of ONNX Runtime, or by a policy.
 
     Raises:
         ValueError: this ONNX Runtime has no such function, or no such device.
@@ -81,7 +87,13 @@ def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
 
 
 def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:
-    """Set an ``onnxruntime.SessionOptions``; ``levels`` is ``onnxruntime.GraphOptimizationLevel``."""
+    """Change ``settings``, an ``onnxruntime.SessionOptions``, for these options.
+
+    Args:
+        device: ``dml`` or ``cpu``.
+        profile: prefix of the profile's file, if the options ask for a profile.
+        levels: ``onnxruntime.GraphOptimizationLevel``.
+    """
     level = options.get("optimization", "all").upper()
     name = "ORT_DISABLE_ALL" if level == "DISABLED" else f"ORT_ENABLE_{level}"
     settings.graph_optimization_level = getattr(levels, name)

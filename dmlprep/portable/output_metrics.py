@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OutputMetrics:
-    """How one output compares with the reference, for the worst of its feeds.
+    """The differences between one output and its reference, for the worst of its feeds.
 
     ``measure.py`` computes the numbers; ``Comparison`` (``comparison.py``) chooses the worst feed.
 
@@ -16,8 +16,8 @@ class OutputMetrics:
         max_rel: ``max_abs`` divided by the largest magnitude of the reference.
         cosine: cosine of the two, flattened.
         out_of_tolerance: share of elements out of tolerance, 0 to 1.
-        non_finite: NaN or infinite elements where the reference is finite.
-        share_equal: for integer, boolean and string outputs, share of equal elements.
+        non_finite: number of NaN or infinite elements where the reference is finite.
+        share_equal: for integer, boolean and string outputs, share of equal elements, 0 to 1.
         note: for a rule that is not element by element (sets of boxes, maps, classes), the rule and its numbers.
         error: the number that decides, on the scale of ``max_rel``; equal to ``max_rel`` for element by element.
         noise: error of the original against itself: at another optimisation level, or with the last bit of its inputs

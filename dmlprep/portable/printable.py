@@ -12,10 +12,10 @@ INDENT = "    "
 """Indentation of each further line of a text, so that no quoted line begins like a line of dmlprep."""
 
 OURS = ("error:", "internal error:", "stopped;")
-"""How the lines begin that report the end of a run."""
+"""The first words of dmlprep's own lines that report the end of a run."""
 
 LONGEST_LINE, _LONGEST_WORD = 4000, 600
-"""Longest line, and longest word, in characters. A longer one loses its middle."""
+"""Limits for the length of a line and of a word, in characters. Above them, the middle is left out."""
 
 _HIDDEN = re.compile(
     "["
@@ -32,19 +32,17 @@ _HIDDEN = re.compile(
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 _COMMAND = re.compile(r"##(?:vso|teamcity)?\[|(?<!\S)::", re.IGNORECASE)
-"""Text in a log that a CI system interprets as a command. GitHub's runner: ``::`` at the start of a line, also after
-spaces, and ``##[`` anywhere. The agent of Azure Pipelines: ``##[`` and ``##vso[`` anywhere. TeamCity: ``##teamcity[``.
-A terminal may break a line at any space, so ``::`` counts after each of them."""
+"""Matches text in a log that a CI system interprets as a command. GitHub's runner: ``::`` at the start of a line,
+also after spaces, and ``##[`` anywhere. The agent of Azure Pipelines: ``##[`` and ``##vso[`` anywhere. TeamCity:
+``##teamcity[``. A terminal may break a line at any space, so ``::`` counts after each of them."""
 _JSON_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    """Return ``text`` on one line.
+    """Return ``text`` on one line, with an escape for each character that does not print.
 
-    Each character that does not print becomes its escape: ``\\x1b``, ``\\n``, ``\\u202e``.
-
-    A backslash stays unchanged, so Windows paths stay paths and text does not grow. A byte of a path that is not UTF-8
-    becomes an escape such as ``\\xff``.
+    Examples are ``\\x1b``, ``\\n`` and ``\\u202e``. A backslash stays unchanged, so Windows paths stay paths and text
+    does not grow. A byte of a path that is not UTF-8 becomes an escape such as ``\\xff``.
     """
     return _HIDDEN.sub(_escape, text)
 
@@ -69,7 +67,8 @@ def paragraph(text: str) -> str:
 def inert(text: str, before: str = "") -> str:
     """Return ``text`` without commands to CI systems: ``\\x3a:`` for ``::``, ``#\\x23[`` for ``##[``.
 
-    ``before`` is the part of the line that is already written. A command that begins there is broken up in ``text``.
+    ``before`` is the part of the line that is already written; it is not returned. A command that begins in it is
+    broken up in ``text``.
     """
     written = len(before)
 
@@ -84,7 +83,7 @@ def inert(text: str, before: str = "") -> str:
 
 
 def apart(text: str) -> str:
-    """Return lines that may begin with a name, without CI commands.
+    """Return lines of quoted text that look neither like lines of dmlprep nor like commands to CI systems.
 
     A line that begins like one of ``OURS`` is indented by ``INDENT``.
     """
@@ -97,7 +96,7 @@ def _is_ours(line: str) -> bool:
 
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a line that is short enough to read: long words, and then a long line, lose their middle."""
+    """Return a line that is short enough to read: the middle of long words, and then of a long line, is left out."""
     if len(text) > _LONGEST_WORD:
         text = _WORD.sub(lambda match: _without_middle(match.group(), _LONGEST_WORD), text)
     return _without_middle(text, longest)
@@ -112,7 +111,7 @@ def _without_middle(text: str, longest: int) -> str:
 
 
 def json_safe(text: str) -> str:
-    """Return the JSON document with JSON escapes for the characters that do not print. Its data stays the same.
+    """Return a JSON document with JSON escapes for the characters that do not print. Its data stays the same.
 
     Line ends between values stay. A CI system that shows the document in a log finds no command in it.
     """
@@ -120,9 +119,9 @@ def json_safe(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return strings of JSON or TOML without commands to CI systems:
+    """Return JSON or TOML text whose strings have no commands to CI systems, and read back unchanged.
 
-    ``##[`` becomes ``#\\u0023[``, which reads back.
+    ``##[`` becomes ``#\\u0023[``.
     """
     return _JSON_COMMAND.sub(r"#\\u0023", text)
 

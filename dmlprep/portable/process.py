@@ -1,6 +1,6 @@
 """Start child processes on Windows without a console window or a crash dialog, and end them with this process.
 
-On other systems most of this module does nothing: process groups and signals do the same there. Sources
+On other systems most of this module does nothing: process groups and signals do its work there. Sources
 (learn.microsoft.com): "Job Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_UI_RESTRICTIONS,
 JOBOBJECT_BASIC_PROCESS_ID_LIST, "Process Creation Flags", SetErrorMode, PROCESS_MEMORY_COUNTERS_EX.
 """
@@ -20,8 +20,8 @@ CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform
 """The ``creationflags`` for subprocess. Ctrl-C reaches only this process, and no console window opens for the child."""
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
-"""Environment variable: ``1`` disables ONNX Runtime's telemetry, which also leaves files in the temporary folder (since
-1.30 also on Linux). It is set for workers, unless the user sets another value."""
+"""Environment variable: ``1`` disables ONNX Runtime's telemetry, which also leaves files in the temporary folder
+(since 1.30 also on Linux). Workers get ``1``, unless the user sets another value."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable: the number of threads that OpenBLAS starts when numpy is imported (40 ms of CPU time). They
@@ -32,16 +32,16 @@ _ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTE
 _LIMIT_PROCESSES, _LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0008, 0x0200, 0x0400, 0x2000
 _EXTENDED_LIMITS, _UI_RESTRICTIONS, _PROCESS_IDS = 9, 4, 3  # JOBOBJECTINFOCLASS
 _NO_UI = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80
-"""JOB_OBJECT_UILIMIT_*: reading and writing the clipboard, system parameters, display settings, desktops, and the
-shutdown of Windows. Handles and atoms stay allowed, because graphics drivers may use them."""
+"""JOB_OBJECT_UILIMIT_* flags of what a job may not use: the clipboard, system parameters, display settings,
+desktops, and the shutdown of Windows. Handles and atoms stay allowed, because graphics drivers may use them."""
 _QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
 _MOST_PROCESSES = 64
-"""Most processes of a job, and most that are measured. A worker is one process, or two behind the launcher of a virtual
-environment. pip has some more."""
+"""Limit for the number of processes in a job, and of those that are measured. A worker is one process, or two behind
+the launcher of a virtual environment. pip has some more."""
 
 
 class _Basic(ctypes.Structure):
-    """JOBOBJECT_BASIC_LIMIT_INFORMATION."""
+    """The structure JOBOBJECT_BASIC_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("process_time", ctypes.c_int64),
@@ -57,7 +57,7 @@ class _Basic(ctypes.Structure):
 
 
 class _Extended(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+    """The structure JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("basic", _Basic),
@@ -70,13 +70,13 @@ class _Extended(ctypes.Structure):
 
 
 class _Processes(ctypes.Structure):
-    """JOBOBJECT_BASIC_PROCESS_ID_LIST."""
+    """The structure JOBOBJECT_BASIC_PROCESS_ID_LIST."""
 
     _fields_ = (("assigned", ctypes.c_uint32), ("listed", ctypes.c_uint32), ("ids", ctypes.c_size_t * _MOST_PROCESSES))
 
 
 class _Counters(ctypes.Structure):
-    """PROCESS_MEMORY_COUNTERS_EX."""
+    """The structure PROCESS_MEMORY_COUNTERS_EX."""
 
     _fields_ = (
         ("size", ctypes.c_uint32),
@@ -91,7 +91,10 @@ class _Counters(ctypes.Structure):
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a worker: this process's, without telemetry and without OpenBLAS threads."""
+    """Return the environment variables of a worker: this process's, without telemetry and with one OpenBLAS thread.
+
+    The user may enable the telemetry, but not more threads.
+    """
     # This overrides the user's setting: a thread that starts before a worker confines itself is not confined.
     return {_TELEMETRY: "1", **os.environ, _BLAS_THREADS: "1"}
 
@@ -124,7 +127,7 @@ if sys.platform == "win32":
         return counters
 
     class Job:
-        """A job object. Its processes end with ``end``, or when the last handle to it closes.
+        """A job object of Windows. Its processes end with ``end``, or when the last handle to it closes.
 
         The system closes the handle when this process ends for any reason, so no worker survives it.
         """
@@ -154,11 +157,14 @@ if sys.platform == "win32":
             self._kernel.AssignProcessToJobObject(self._handle, int(process._handle))
 
         def limit_memory(self, limit: int) -> None:
-            """Let allocations fail above ``limit`` bytes of committed memory, for all processes; 0: no limit."""
+            """Let allocations fail above ``limit`` bytes of committed memory, for all processes together.
+
+            With 0, there is no limit.
+            """
             self._limit(limit)
 
         def private_bytes(self) -> int:
-            """Return the private bytes of all processes in the job."""
+            """Return the private memory of all processes in the job, in bytes."""
             return sum(self._private(process) for process in self._processes())
 
         def cpu_seconds(self) -> float:
@@ -197,9 +203,9 @@ if sys.platform == "win32":
                 self._handle = None
 
     def peak_memory() -> dict[str, int]:
-        """Return the most bytes that this process has used:
+        """Return the peaks of this process's memory in bytes: ``peak`` (in memory) and ``committed`` (private).
 
-        ``peak`` (in memory), ``committed`` (private); empty if unknown.
+        Empty if they are unknown.
         """
         kernel = _kernel()
         counters = _memory(kernel, kernel.GetCurrentProcess())
@@ -207,7 +213,7 @@ if sys.platform == "win32":
         return peaks if any(peaks.values()) else {}
 
     def no_crash_dialog() -> None:
-        """Let this process and its children crash without a dialog that waits for a click."""
+        """Disable, for this process and its children, the dialog after a crash, which waits for a click."""
         ctypes.WinDLL("kernel32").SetErrorMode(_ERROR_MODE)
 
 else:
@@ -230,7 +236,7 @@ else:
             return 0.0
 
     def peak_memory() -> dict[str, int]:
-        """Return the most bytes of memory that this process has used, as ``peak``; empty if unknown."""
+        """Return the peak of this process's memory in bytes, as ``peak``; empty if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open("/proc/self/status", encoding="ascii", errors="replace") as file:
                 line = next((line for line in file if line.startswith("VmHWM:")), "")

@@ -89,7 +89,7 @@ def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Check that an existing file can be renamed now. On Windows, a program that has it open prevents that.
+    """Check that an existing file can be renamed now. Only Windows prevents that, if a program has the file open.
 
     Raises:
         OSError: the file stayed open in another program.
@@ -113,7 +113,7 @@ def _retry(act: Callable[[], object], path: Path) -> None:
 
 
 def _made_writable(path: Path) -> bool:
-    """Make a read-only file writable; return whether the file was read-only."""
+    """Make a file writable if it is read-only; return ``True`` only if it was read-only and is now writable."""
     try:
         if os.lstat(path).st_mode & stat.S_IWRITE:
             return False

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 MOST_ROWS = 20_000
-"""Most rows that are matched, because the time is quadratic. Above it, outputs are compared element by element."""
+"""Limit for the number of rows that are matched, because the time is quadratic. Above it, outputs are compared
+element by element."""
 
 
 def match_rows(
     names: tuple[str, ...], reference: Mapping[str, Array], candidate: Mapping[str, Array], max_rel: float
 ) -> tuple[float, dict[str, float], str] | None:
-    """Match the rows of a group of outputs as sets.
+    """Match the rows of a group of outputs as sets, without regard to their order.
 
     A row joins the same row of every output of the group: box, score and label of one detection. In two matching rows,
     floating-point elements differ by at most ``max_rel`` of their output's max|reference|. All other elements are
@@ -26,7 +27,7 @@ def match_rows(
 
     Returns:
         matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a
-        note. ``None`` if the outputs have no common rows.
+            note. ``None`` if the outputs have no common rows, have strings, or have more than ``MOST_ROWS`` rows.
     """
     counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
     if any(len(one) != 1 or -1 in one for one in counts):
@@ -54,7 +55,10 @@ def match_rows(
 
 
 def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
-    """Return a clause about scores (an output with one number a row) that are equal in most rows, or nothing."""
+    """Return a clause for the note if most rows have the same score; otherwise ``""``.
+
+    A score is an output with one number for each row.
+    """
     for name in names:
         if reference[name].dtype.kind == "f" and reference[name].size == len(reference[name]):
             values, counts = np.unique(reference[name], return_counts=True)
@@ -67,7 +71,10 @@ def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
 def table(
     names: tuple[str, ...], side: Mapping[str, Array], reference: Mapping[str, Array], max_rel: float
 ) -> tuple[Array, Array]:
-    """Return the rows of all outputs side by side, [rows, columns], and the bound of each column: 0 for integers."""
+    """Return the rows of all outputs side by side, [rows, columns], and for each column the largest allowed difference.
+
+    It is 0 for integers.
+    """
     columns, bounds = [], []
     for name in names:
         flat = side[name].reshape(side[name].shape[0], math.prod(side[name].shape[1:])).astype(np.float64)
@@ -83,7 +90,7 @@ def table(
 def _matched(reference_table: Array, candidate_table: Array, bounds: Array) -> tuple[int, Array]:
     """Match each row of ``reference_table`` with its nearest free row of ``candidate_table``.
 
-    Returns the number of matches, and for each column the largest difference as a share of its bound.
+    Return the number of matches, and for each column the largest difference as a share of its bound.
     """
     free = np.ones(len(candidate_table), dtype=bool)
     matched = 0
@@ -101,7 +108,7 @@ def _matched(reference_table: Array, candidate_table: Array, bounds: Array) -> t
 
 
 def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
-    """Return the outputs that one TopK chose, with one row for each choice, ``[rows, ...]``. Batches follow each other.
+    """Return the outputs that one TopK chose, with one row for each choice: ``[rows, ...]``, batch after batch.
 
     With several batches, the column ``""`` is the number of the row's batch. ``None`` if the outputs have no common
     rows. ``count`` is how many rows TopK chooses; ``None`` if the graph does not define it.

@@ -38,7 +38,10 @@ def _say(*lines: str) -> None:
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers within bounds. It refuses thousands of digits, which Python cannot read."""
+    """Return a parser of whole numbers from ``least`` to ``most``, for argparse.
+
+    It refuses thousands of digits, which Python cannot parse.
+    """
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
@@ -49,7 +52,11 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def _seconds(text: str) -> float:
-    """Read a time limit in seconds. NaN is refused, because it would mean to wait forever."""
+    """Parse a time limit in seconds. NaN is refused, because it would mean to wait forever.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not a number above 0 and up to ``MOST_SECONDS``.
+    """
     with contextlib.suppress(ValueError):
         if 0 < float(text) <= MOST_SECONDS:
             return float(text)
@@ -66,14 +73,16 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
     adapter = parser.add_mutually_exclusive_group()
     number = _whole(0, MOST_ADAPTERS)
-    adapter.add_argument("--device-id", type=number, metavar="N", help="adapter, in the order of DXGI")
+    adapter.add_argument("--device-id", type=number, metavar="N", help="adapter by its number in the order of DXGI")
     by_name = "adapter by vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name"
     adapter.add_argument("--adapter", metavar="NAME", help=by_name)
-    parser.add_argument("--disable-metacommands", action="store_true", help="DirectML's own shaders, not the vendor's")
+    parser.add_argument(
+        "--disable-metacommands", action="store_true", help="use DirectML's own shaders, not the vendor's"
+    )
     parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
-    parser.add_argument("--runs", type=_whole(1, MOST_RUNS), metavar="N", help="timed runs of each feed")
-    parser.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="for everything together")
-    parser.add_argument("-o", "--out", type=Path, help="the result; by default result.zip next to run.py")
+    parser.add_argument("--runs", type=_whole(1, MOST_RUNS), metavar="N", help="number of timed runs of each feed")
+    parser.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="time limit for all runs together")
+    parser.add_argument("-o", "--out", type=Path, help="file for the result; by default result.zip next to run.py")
     parser.add_argument("--force", action="store_true", help="replace an existing result")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign the result with this kit's run key")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
@@ -100,7 +109,7 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def main(kit: Path, arguments: Sequence[str]) -> int:
-    """Run the kit in this folder, and return the exit code."""
+    """Run the kit in the folder ``kit`` with the arguments of the command line; return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         # A console in a Windows code page may lack some letters of an adapter's name.
         if hasattr(stream, "reconfigure"):
@@ -165,7 +174,13 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
 
 
 def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str, keys.RunKey | None]:
-    """Check the kit's files; return its manifest, its id, and the key for the result."""
+    """Check the kit's files; return the content of ``kit.json``, the kit's id, and the key for the result.
+
+    The key is ``None`` without ``--key``.
+
+    Raises:
+        _Refused: the kit is damaged, or the key is not its key.
+    """
     try:
         manifest, name = integrity.read_manifest(kit)
     except ValueError as error:
@@ -200,7 +215,10 @@ def _candidates(
     first: Mapping[str, object],
     work_on: Callable[[Mapping[str, object]], dict[str, object]],
 ) -> tuple[list[dict[str, object]], dict[str, object]]:
-    """Run the other candidates, then time the correct ones in turn; return the state of each, and of the timing."""
+    """Run the other models of the kit, then time the correct ones in turn.
+
+    Return the state of each other model, and the state of the timing.
+    """
     listed = manifest.get("candidates", [])
     others: list[dict[str, object]] = []
     for number in range(1, len(listed)):
@@ -217,7 +235,7 @@ def _candidates(
 
 
 def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, object]:
-    """Return how to run: the kit's settings, overridden by the command line.
+    """Return the request for the worker: the kit's settings, overridden by the command line.
 
     Raises:
         ValueError: ``--adapter`` matches no adapter or several, or the provider uses no adapter.
@@ -240,9 +258,12 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
 
 
 def _work(kit: Path, folder: Path, limit: float, remaining: float, allowed: limits.MemoryLimit) -> dict[str, object]:
-    """Run the worker and return its state. If it died, the state describes the failure.
+    """Run the worker process to its end and return its state. If it died, the state describes the failure.
 
-    ``limit`` is the time limit of all workers in seconds; ``remaining`` is the rest of it for this one.
+    Args:
+        limit: the time limit of all workers together, in seconds.
+        remaining: the seconds of it that remain for this worker.
+        allowed: the memory limit of the worker.
     """
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
@@ -291,9 +312,10 @@ def _too_much(family: Family, job: process.Job, allowed: limits.MemoryLimit) -> 
 
 
 def _wait(child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]) -> int:
-    """Wait for the child and return its exit code, in slices: Windows delivers Ctrl-C only between two waits.
+    """Wait for the child process and return its exit code.
 
-    ``look`` is called between two waits. An exception from it ends the wait.
+    It waits in slices, because Windows delivers Ctrl-C only between two waits. ``look`` is called between two waits. An
+    exception from it ends the wait.
 
     Raises:
         subprocess.TimeoutExpired: the child ran longer than ``limit`` seconds.
@@ -348,7 +370,7 @@ def _result(
 
 
 def _of_model(state: Mapping[str, Any], request: Mapping[str, object]) -> dict[str, object]:
-    """Return the part of the result for one model."""
+    """Return the part of the result for one model: its outcome, session and feeds."""
     return {
         "outcome": state["outcome"],
         "reason": state.get("reason", ""),
@@ -359,7 +381,11 @@ def _of_model(state: Mapping[str, Any], request: Mapping[str, object]) -> dict[s
 
 
 def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey | None, force: bool) -> None:
-    """Write the result atomically; sign it if there is a key."""
+    """Write the result and its output files as ``out``, a zip, atomically; sign it if there is a key.
+
+    Raises:
+        FileExistsError: ``out`` exists, and ``force`` is not set.
+    """
     document = json.dumps(result, indent=1, sort_keys=True).encode("ascii")
     part = folder / "result.zip"
     with zipfile.ZipFile(str(part), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
@@ -389,7 +415,10 @@ def _summary(result: Mapping[str, Any]) -> None:
         _say(f"  candidate {number}: {one['outcome']}" + (f", {one['reason']}" if one["reason"] else ""))
     for number, turns in sorted(result["turns"].items()):
         runs = sorted(seconds for turn in turns for seconds in turn)
-        _say(f"  candidate {int(number) + 1}: {1000 * runs[len(runs) // 2]:.4g} ms a run, in turn with the others")
+        _say(
+            f"  candidate {int(number) + 1}: {1000 * runs[len(runs) // 2]:.4g} ms a run, "
+            "measured in turn with the others"
+        )
     if result["provider"] != work.DML:
         _say(f"  on {result['provider']}: this proves nothing about DirectML")
     _say(f"{result['outcome']}" + (f": {result['reason']}" if result["reason"] else ""))

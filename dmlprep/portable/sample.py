@@ -1,6 +1,7 @@
 """Run the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...].
 
-Replace ``example`` to use your own data. The sizes choose a bucket, if the package has buckets.
+Replace ``example`` to use your own data. The sizes choose a bucket (a model of fixed sizes), if the package has
+buckets.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def main() -> int:
-    """Load the model, run it once and print the outputs."""
+    """Load the model, run it once and print the outputs; return the exit code."""
     plain = [word for word in sys.argv[1:] if "=" not in word]
     sizes = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
     device = plain[0] if plain else "dml"

@@ -1,4 +1,4 @@
-"""Compare steep outputs, which rounding moves far at a few places: maps and rows of probabilities, logits.
+"""Compare steep outputs: maps and rows of probabilities, and logits, which rounding changes much at a few places.
 
 If a few elements are out of bounds, the output is judged by its use: the overlap of its masks, or the classes that win.
 A wrong model changes more than the edges of its masks, and fails.
@@ -22,15 +22,15 @@ STEEP = ("map", "classes", "logits")
 wins."""
 
 ACTIVE = 0.1
-"""Elements above this share of the largest one are active; the rest is background. If all elements of a map are below
-it, on the scale of 0 to 1, the map shows nothing."""
+"""Share of a map's largest element. Elements above it are active; the rest is background. If all elements of a map
+are below it, on the scale of 0 to 1, the map shows nothing."""
 
 _CHUNK = 1 << 20
-"""Elements that are compared together."""
+"""Number of elements that are compared together."""
 
 
 class _Measure(NamedTuple):
-    """One measure in words, and as a share of its limit. ``mean``: an average over many elements, not a maximum."""
+    """One measure: in words, and as a share of its limit. ``mean``: an average over many elements, not a maximum."""
 
     text: str
     share: float
@@ -38,7 +38,10 @@ class _Measure(NamedTuple):
 
 
 class SteepError(NamedTuple):
-    """The largest measure as a share of its limit, all measures in words, and ``OutputMetrics.only_faint``."""
+    """The result for a steep output: its largest measure as a share of its limit, and all measures in words.
+
+    ``only_faint`` is ``OutputMetrics.only_faint``.
+    """
 
     share: float
     note: str
@@ -48,10 +51,11 @@ class SteepError(NamedTuple):
 def steep_error(
     kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0, faint: bool = True
 ) -> SteepError | None:
-    """Return how far a steep output (a kind of ``STEEP``) is off, judged by its use.
+    """Return how far a steep output (a kind of ``STEEP``) is from its reference, judged by its use.
 
-    ``means`` is the weight of a mean, or of a share of many elements; the largest differences have weight 1. With
-    ``faint``, a map that shows nothing has the bound of a single probability, on the scale of 0 to 1.
+    Args:
+        means: the weight of a mean, or of a share of many elements; the largest differences have weight 1.
+        faint: a map that shows nothing has the bound of a single probability, on the scale of 0 to 1.
 
     Returns:
         The largest of its measures, each as a share of its limit in the tolerance: up to 1 passes. ``None`` if these
@@ -85,7 +89,10 @@ def _shows_nothing(reference: Array, candidate: Array, tolerance: Tolerance) -> 
 
 
 def classes_axis(kind: str, reference: Array) -> int | None:
-    """Return the axis of the classes: the one along which probabilities sum to one, or the usual axis of logits."""
+    """Return the axis of the classes: the one along which probabilities sum to one, or the usual axis of logits.
+
+    Return ``None`` if there is no such axis, and for the kind ``map``.
+    """
     if kind == "logits":
         return (1 if reference.ndim == 4 else reference.ndim - 1) if reference.ndim else None
     if kind == "classes":
@@ -126,7 +133,7 @@ def _faint(reference: Array, candidate: Array, tolerance: Tolerance) -> _Measure
 
 
 def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
-    """Measure the overlap of the maps and of their masks, the elements out of bounds, and the largest stray element.
+    """Measure a map: the overlap of the maps and of their masks, the elements out of bounds, the largest stray element.
 
     At the edge of a mask, an element may have the value of a neighbour. A stray element has a value that none of its
     neighbours has. So the measure finds a lost or invented region, however small it is.
@@ -164,7 +171,7 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
 
 
 def _planes(array: Array) -> Iterator[Array]:
-    """Yield planes of the last two axes that are longer than 1, several at a time, in float64."""
+    """Yield the planes of the last two axes longer than 1, in float64, several at a time: [planes, height, width]."""
     flat = np.squeeze(array)
     height = flat.shape[-2] if flat.ndim > 1 else 1
     stacked = np.ascontiguousarray(flat).reshape(-1, height, flat.shape[-1])
@@ -174,7 +181,10 @@ def _planes(array: Array) -> Iterator[Array]:
 
 
 def _around(planes: Array) -> tuple[Array, Array]:
-    """Return the minimum and the maximum over each element and its neighbours. A single row stays unchanged."""
+    """Return, for each element, the minimum and the maximum over itself and its neighbours.
+
+    A single row stays unchanged.
+    """
     if planes.shape[1] == 1:
         return planes, planes
     padded = np.pad(planes, ((0, 0), (1, 1), (1, 1)), mode="edge")
@@ -195,7 +205,10 @@ def _rows(array: Array, axis: int) -> Array:
 
 
 def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False) -> list[_Measure]:
-    """Measure the overlap of the rows (1 minus the total variation), the worst row, and equal classes."""
+    """Measure rows of probabilities: their overlap, the worst row, and the rows in which the same class wins.
+
+    The overlap is 1 minus the total variation. ``logits``: the rows are logits, and softmax comes first.
+    """
     variations: list[Array] = []
     lost, clearest = 0, 0.0
     step = max(1, _CHUNK // reference.shape[1])

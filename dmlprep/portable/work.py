@@ -1,6 +1,6 @@
-"""The worker of the runner, which may crash: load the model, run the feeds, save the outputs.
+"""The worker of the kit's runner, which may crash: load the model, run the feeds, save the outputs.
 
-It records each stage first.
+It records each stage before it begins.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .replacing import replace
 STATE = "state.json"
 
 _TURN = 0.02
-"""Shortest turn of a model in seconds, when several are timed."""
+"""Shortest turn of a model in seconds, when several models are timed."""
 
 _ROUNDS, _MOST_ROUNDS = 8, 10_000
-"""Fewest and most rounds. Fewer than six rounds give no interval."""
+"""Smallest and largest number of rounds. Fewer than six rounds give no interval."""
 
 DML = "DmlExecutionProvider"
 
@@ -39,10 +39,11 @@ class Work:
     """One run of a kit. It writes ``state.json`` before and after each stage, so that a crash leaves the last state.
 
     Args:
+        kit: the folder of the kit.
         folder: the folder for state, profile and outputs.
-        asked: provider, runs, warm_up and session options. ``candidate`` is the number of the model, if there are
-            several. ``race`` has the numbers of the models to time in turn, and ``race_seconds`` the time for all of
-            them.
+        asked: the request: provider, runs, warm_up and session options. ``candidate`` is the number of the model, if
+            there are several. ``race`` has the numbers of the models to time in turn, and ``race_seconds`` the time for
+            all of them.
     """
 
     def __init__(self, kit: Path, folder: Path, asked: Mapping[str, Any]) -> None:
@@ -53,14 +54,14 @@ class Work:
         self.state["system"] = device.machine_facts()
 
     def note(self, stage: str, **facts: object) -> None:
-        """Write the state atomically."""
+        """Set the stage and further facts of the state, and write ``state.json`` atomically."""
         self.state.update(facts, stage=stage)
         part = self.folder / (STATE + ".part")
         part.write_text(json.dumps(self.state), encoding="utf-8")
         replace(part, self.folder / STATE)
 
     def run(self) -> None:
-        """Run all stages. An error of ONNX Runtime is recorded with its HRESULT, not raised."""
+        """Run all stages, and record the outcome. An error of ONNX Runtime is recorded with its HRESULT, not raised."""
         self.note("import onnxruntime")
         try:
             ort, options = self._imported(), self._usable_options()
@@ -75,7 +76,11 @@ class Work:
             self._failed(error)
 
     def _imported(self) -> Any:
-        """Import ONNX Runtime, and check that it has the requested provider."""
+        """Import ONNX Runtime, record its version, and return it.
+
+        Raises:
+            _NotRun: it cannot be imported, or lacks the requested provider.
+        """
         try:
             import numpy
             import onnxruntime
@@ -91,7 +96,11 @@ class Work:
         return onnxruntime
 
     def _usable_options(self) -> Mapping[str, str]:
-        """Return the session's options, if this machine has the adapter that they name."""
+        """Return the session's options, with the adapter as a number, and record the adapter.
+
+        Raises:
+            _NotRun: this machine lacks the adapter that the options name, or it is not usable.
+        """
         options = dict(self.asked["session"])
         if self.asked["provider"] != DML:
             return options
@@ -120,11 +129,11 @@ class Work:
             self._feed(session, index, feed, kind)
 
     def _of(self, number: int) -> dict[str, Any]:
-        """Return the manifest's entry for a model: its file and its tolerances."""
+        """Return the entry of ``kit.json`` for the model with this number: its file and its tolerances."""
         return dict(self.manifest["candidates"][number] if number else self.manifest)
 
     def _race(self, ort: object, options: Mapping[str, str]) -> None:
-        """Time models in turn.
+        """Time several models in turn, and record the seconds of their runs.
 
         Each round gives each model a turn, in random order; the next round reverses the order.
         """
@@ -171,7 +180,10 @@ class Work:
         self.note("done", outcome="failed", reason=reason, failure=failure)
 
     def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
-        """Open the kit's session with the options ``chosen``; record its providers, load time and placement."""
+        """Open the session of the kit's model with the options ``chosen``, and return it.
+
+        Its providers, load time and placement are recorded in the state.
+        """
         options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
         if recorded:
@@ -265,7 +277,7 @@ class Work:
 
 
 class _Runner:
-    """A model that is timed."""
+    """One model that is timed, with its session and its inputs."""
 
     def __init__(self, session: Any, inputs: Mapping[str, object]) -> None:
         self._session, self._inputs = session, inputs
@@ -277,11 +289,11 @@ class _Runner:
         return time.perf_counter() - began
 
     def warmed_up(self) -> float:
-        """Warm the model up, and return the seconds of one run."""
+        """Run the model a few times to warm it up, and return the seconds of the fastest run."""
         return min([self._run() for _ in range(4)][1:])
 
     def turn(self, length: float) -> list[float]:
-        """Run the model for ``length`` seconds, and return the seconds of each run.
+        """Run the model for ``length`` seconds, at most 256 times, and return the seconds of each run.
 
         The first run, which refills the caches, is not included.
         """
@@ -293,7 +305,10 @@ class _Runner:
 
 
 def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object]:
-    """Return the inputs of one feed, in the session's floating-point type: candidates differ in it."""
+    """Return the inputs of one feed as arrays by name, in the floating-point types of the session.
+
+    Models of one kit differ in these types.
+    """
     kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
     wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
     arrays = {}
@@ -312,9 +327,9 @@ def _load(path: Path) -> Any:
 
 
 def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
-    """Return outputs as arrays.
+    """Return a copy of the outputs in which every value is an array.
 
-    Items of a sequence become ``name[0]`` ..., an empty optional becomes an empty array.
+    Items of a sequence become ``name[0]`` ..., its length ``name (length)``. An empty optional becomes an empty array.
     """
     import numpy as np
 
@@ -329,7 +344,10 @@ def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
 
 
 def main(kit: Path, folder: Path) -> int:
-    """Run a kit as ``request.json`` in ``folder`` says. Standard input is a pipe that closes when the parent ends."""
+    """Run a kit as ``request.json`` in ``folder`` describes it; return 0, even if the model fails.
+
+    Standard input is a pipe that closes when the parent ends.
+    """
     process.no_crash_dialog()
     process.watch_parent()
     memory.die_with_parent(os.getppid())  # on Linux, also while a library blocks the watching thread

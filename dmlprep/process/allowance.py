@@ -12,14 +12,17 @@ import msgspec
 from dmlprep.process.ending import Ending
 
 BYTES, BYTES_PER_BYTE = 1280 << 20, 256
-"""Memory limit of a worker in bytes: for any model, and for each byte of the model's files and inputs. The worker
-itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a model."""
+"""The memory limit of a worker is the first number of bytes, and the second one for each byte of the model's files
+and inputs. The worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a
+model."""
 
 SECONDS, SECONDS_PER_MIB = 10.0, 20.0
-"""Limit of CPU seconds for one load or run: for any model, and for each MiB of its files and inputs."""
+"""The limit of one load or run is the first number of CPU seconds, and the second one for each MiB of the model's
+files and inputs."""
 
 PROCESSORS = 4
-"""Most processors that count. ONNX Runtime's threads spin on all processors while they wait for each other."""
+"""Number of processors whose time counts: CPU seconds count up to this multiple of the clock time. ONNX Runtime's
+threads spin on all processors while they wait for each other."""
 
 _MIB = 1 << 20
 
@@ -27,9 +30,10 @@ _BY_SIZE = "by the size of the model and its inputs"
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """Limits of one load or run: bytes of the worker's private memory, and CPU seconds.
+    """Limits of one load or run of a model: private memory of the worker in bytes, and CPU seconds.
 
-    At most ``PROCESSORS`` processors count at the same time. ``why_bytes`` and ``why_seconds`` are for the error text.
+    CPU time counts up to ``PROCESSORS`` times the clock time. ``why_bytes`` and ``why_seconds`` name the source of each
+    limit in error texts.
     """
 
     nbytes: int
@@ -38,7 +42,12 @@ class Allowance(msgspec.Struct, frozen=True):
     why_seconds: str = _BY_SIZE
 
     def over(self, held: int, used: float) -> Ending | None:
-        """Return the exceeded limit of a process that uses ``held`` bytes and has used ``used`` CPU seconds."""
+        """Return the exceeded limit, as the ending that it causes, or ``None`` if the process is within both limits.
+
+        Args:
+            held: private memory of the process in bytes.
+            used: CPU seconds that the process has used.
+        """
         if held > self.nbytes:
             fix = _fix("run_bytes", 2 * held)
             return Ending("memory", limit=self.nbytes, used=held, why=self.why_bytes, fix=fix)
@@ -49,7 +58,10 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | None = None) -> Allowance:
-    """Return the limits for ``nbytes`` of model files and inputs, or the ones that the user set."""
+    """Return the limits for a model whose files and inputs have ``nbytes`` bytes in total.
+
+    A limit that the user set, ``run_bytes`` or ``run_seconds``, replaces the computed one.
+    """
     return Allowance(
         BYTES + BYTES_PER_BYTE * nbytes if run_bytes is None else run_bytes,
         SECONDS + SECONDS_PER_MIB * nbytes / _MIB if run_seconds is None else run_seconds,
@@ -59,7 +71,7 @@ def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | No
 
 
 def _fix(name: str, least: int) -> str:
-    """Return how to raise a limit, to a number of two digits and zeros."""
+    """Return the text that says how to raise a limit to ``least``, rounded up to two digits and zeros."""
     step = 10 ** max(0, len(str(least)) - 2)
     limit = f"{name}={-(-least // step) * step}"
     return f"raise the limit if you trust the model: dmlprep --limit {limit} COMMAND, or {name} in [limits] of a recipe"

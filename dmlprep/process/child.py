@@ -40,7 +40,8 @@ _REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory": "memory", "output": "protocol"}
 
 _HARD = 1.25
-"""Share of the memory limit above which Windows itself refuses memory. The check, which can report it, comes first."""
+"""Multiple of the memory limit above which Windows itself refuses memory. The check, which can report it, comes
+first."""
 
 START_LIMIT = 120.0
 """Seconds that a worker may take to answer its first request."""
@@ -49,16 +50,16 @@ _CLOSE_GRACE = 5.0
 """Seconds that a worker may take to end by itself before its process group is killed."""
 
 _LINE = 4 << 20
-"""Longest line of a worker in bytes. The longest ones have names and errors."""
+"""Limit for the length of one line of a worker, in bytes. The longest lines have names and errors."""
 
 _AHEAD = 64
-"""Lines that are read in advance; then the worker waits."""
+"""Number of lines of a worker that are read in advance; then the worker waits."""
 
 _ANSWER = 256 << 20
-"""Longest answer in bytes. A line for each node of the largest models takes some megabytes."""
+"""Limit for the size of one answer, in bytes. A line for each node of the largest models takes some megabytes."""
 
 _LOG, _LAST = 1 << 30, 1500
-"""Most bytes that a worker may write to standard error, and how many of the last ones an error shows."""
+"""Limit for the size of a worker's standard error, and size of its end that an error shows, in bytes."""
 
 
 def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
@@ -79,7 +80,7 @@ def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
 
 
 def interrupted() -> bool:
-    """Return whether Ctrl-C or the end of the program is being raised in the caller; then no call should wait."""
+    """Return whether the caller is handling Ctrl-C or the end of the program; then it should wait for nothing."""
     passing = sys.exc_info()[0]
     return passing is not None and issubclass(passing, KeyboardInterrupt | SystemExit)
 
@@ -88,13 +89,17 @@ class Child:
     """A worker process, and the exchange folder that it shares with this process.
 
     Args:
-        command: returns the command line for an exchange folder.
+        command: a function that returns the command line for an exchange folder.
+        name: names the worker in errors.
         holds: a file descriptor to close when the worker has ended.
 
     Attributes:
         readable: files and folders that a worker may read after it confines itself, besides the first model's files.
         confined: whether it has confined itself; then ``readable`` no longer changes.
         sessions: the number of models that it serves.
+
+    Raises:
+        SessionFailure: the worker does not start.
     """
 
     def __init__(self, command: Callable[[Path], Sequence[str]], name: str, holds: int | None = None) -> None:
@@ -128,10 +133,12 @@ class Child:
     def of_file(
         cls, path: str, name: str, arguments: Sequence[str] | None = None, reads: Sequence[Path] | None = None
     ) -> Child:
-        """Return a worker that runs a single file, without importing all of dmlprep: it is ready much sooner.
+        """Start a worker that runs a single Python file, without importing all of dmlprep: it is ready much sooner.
 
-        Its arguments are ``arguments``, if any, after the exchange folder. It may read only the user files in
-        ``reads``, and write only to the exchange folder. ``reads=None``: it is not confined, or confines itself.
+        Args:
+            arguments: arguments of the file, after the exchange folder. ``None``: no arguments, not even the folder.
+            reads: the only user files that it may read; it may write only to the exchange folder. ``None``: it is not
+                confined, or confines itself.
         """
 
         def command(exchange: Path) -> Sequence[str]:
@@ -142,7 +149,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """True if it accepts requests."""
+        """True if it accepts requests: it runs, and is neither closed nor killed."""
         return not self._closed and self._started.alive
 
     @property
@@ -159,13 +166,16 @@ class Child:
         allowance: Allowance | None = None,
         where: str = "",
     ) -> list[list[str]]:
-        """Send one request, and wait up to ``limit`` seconds for its answer; return it without the final ``ok``.
+        """Send one request, and return the fields of each line of the answer, without the final ``ok``.
 
         Args:
+            lines: the request, as lines of fields.
+            limit: clock seconds to wait for the answer.
             memory: bytes of private memory that the worker may use during the request. 0: no limit; ``None``: the
                 default share of the system memory.
             allowance: further limits of the request. The largest allowance so far applies: a worker need not free
                 memory between two models.
+            where: the model, for errors.
 
         Raises:
             SessionFailure: the worker refused, died, or exceeded a limit. It has ended, except after a refusal.
@@ -276,7 +286,7 @@ def _close(holds: int | None) -> None:
 
 
 def _end(started: Started, exchange: Path, holds: int | None) -> None:
-    """Do the final steps of a worker, once, for any kind of end."""
+    """End a worker, remove its exchange folder and close ``holds``; in a forked process, do nothing."""
     if started.parent != os.getpid():
         return  # this process was forked: the worker belongs to the parent
     started.end()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 FILES = 16384
-"""Most file descriptors of one process."""
+"""Limit for the number of open file descriptors of one process."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _SECCOMP = 444, 445, 446, 317
 _RULESET_VERSION, _PATH_BENEATH = 1, 1
@@ -72,7 +72,10 @@ def landlock_abi() -> int:
 
 
 def takes_filters() -> bool:
-    """Return whether this kernel accepts a filter of system calls, and the filter is written for this processor."""
+    """Return whether the filter of ``seccomp.py`` works here.
+
+    It needs an x86-64 processor, and a kernel that accepts filters.
+    """
     if not sys.platform.startswith("linux") or os.uname().machine not in _X86_64:
         return False
     kill = ctypes.c_uint32(0)
@@ -93,17 +96,18 @@ def lacking() -> list[str]:
 
 
 def limits() -> dict[str, int]:
-    """Return the limits of a sandboxed process, by name (``RLIMIT_...``)."""
+    """Return the limits that ``confine`` sets, by the name of the constant ``RLIMIT_...`` without this prefix."""
     # A file that a process creates here, or a log, is never larger than the memory.
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"CORE": 0, "NOFILE": FILES, "MEMLOCK": 64 << 20, "FSIZE": memory, "RTPRIO": 0}
 
 
 def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Restrict this process to its memory, its open files, Python's modules, and these paths.
+    """Restrict this process to its memory, its open files, Python and system libraries, and these paths.
 
     It may read the files and folders in ``read``. It may create, write and remove plain files below the folders in
-    ``write``. On systems other than Linux this does nothing.
+    ``write``. On systems other than Linux this does nothing. Features that the kernel lacks are skipped without an
+    error.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -122,7 +126,7 @@ def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | o
 
 
 def limit(kind: int, most: int) -> None:
-    """Set a limit (``resource.RLIMIT_...``) of this process, within the user's limits."""
+    """Set the soft limit of this process for ``kind`` (``resource.RLIMIT_...``), at most its hard limit."""
     import resource
 
     hard = resource.getrlimit(kind)[1]
@@ -130,7 +134,10 @@ def limit(kind: int, most: int) -> None:
 
 
 def bounding() -> Callable[[int], None]:
-    """Return a function that limits memory to a number of bytes above the current use (Linux); 0: no limit."""
+    """Return a function that limits the memory of this process to a number of bytes above its present use (Linux).
+
+    The present use is that at the call of ``bounding``. With 0, the function removes the limit.
+    """
     import resource
 
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -168,7 +175,7 @@ _held: list[int] = []
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
-    """Allow access to a path; skip one that does not exist or cannot be reached."""
+    """Add a path to a Landlock ruleset with these rights; skip a path that does not exist or cannot be reached."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -183,7 +190,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 
 def _python() -> Iterator[str]:
-    """Yield the paths of the interpreter, its modules and its libraries, except folders that contain the home."""
+    """Yield the paths of the interpreter, its modules and its libraries, except those that contain the home folder."""
     place, homes = os.path.realpath(os.path.expanduser("~")), {_identity("/")}
     while place != "/":
         homes.add(_identity(place))

@@ -4,13 +4,13 @@
 |---|---|
 | python -P die_with_parent.py PARENT -m MODULE ... | run a module in this process |
 | python -P die_with_parent.py PARENT -f FILE ... | run a Python file in this process |
-| python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ... | the same; write only to FOLDER, read each PATH
-|
+| python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ... | the same, confined to FOLDER and each PATH |
 | python -I -S die_with_parent.py PARENT PROGRAM ... | replace this process by another program |
 
-The kernel kills the process (PR_SET_PDEATHSIG, which remains when another program replaces it). This is set before the
-program imports modules, which takes a worker seconds on a slow disk. A file is a worker: if memory is short, the kernel
-ends it first.
+PARENT is the process id of the parent. The kernel kills the process (PR_SET_PDEATHSIG, which remains when another
+program replaces it). This is set before the program imports modules, which takes a worker seconds on a slow disk. With
+``-c``, the file can write only to FOLDER, and read each PATH. A process with ``-f`` is a worker: if memory is short,
+the kernel ends it first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9  # signal imports enum, and contextlib functo
 
 
 def main(arguments: list[str]) -> None:
-    """Become the program, or exit if the parent has already ended."""
+    """Make this process the program of ``arguments``, or exit with 1 if the parent has already ended."""
     parent, *program = arguments
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):

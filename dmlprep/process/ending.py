@@ -23,9 +23,10 @@ class Ending(msgspec.Struct, frozen=True):
         kind: ``exit``, ``signal``, ``exception`` (Windows): dmlprep did not end it. The other kinds: dmlprep ended it
             at a limit. ``timeout``: it was still computing; ``hang``: it did nothing; ``processor``: too much CPU time;
             ``memory``: too much memory; ``output``: it wrote too much.
-        code: exit code, signal or exception; ``None`` if unknown.
-        limit: seconds or bytes.
+        code: number of the exit code, signal or exception; ``None`` if unknown.
+        limit: the exceeded limit, in seconds or bytes.
         used: seconds or bytes; for ``timeout`` and ``hang`` CPU seconds in the last ``waited`` seconds.
+        waited: clock seconds over which ``used`` was measured; 0: not measured.
         why: the reason for the limit.
         fix: how to raise the limit, if the user can.
     """
@@ -40,14 +41,14 @@ class Ending(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int | None) -> Ending:
-        """Return the ending for a return code of ``subprocess``."""
+        """Return the ending for a return code of ``subprocess``; ``None`` gives ``exit`` with an unknown code."""
         if status is not None and status < 0:
             return cls("signal", -status)
         return cls("exception" if status is not None and status > _EXCEPTION else "exit", status)
 
     @property
     def killed(self) -> bool:
-        """True for SIGKILL, which the system's out-of-memory killer sends."""
+        """True if SIGKILL ended it, which the system's out-of-memory killer sends."""
         return self.kind == "signal" and self.code == _SIGKILL
 
     @property
@@ -63,7 +64,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The end of a sentence whose subject is the process."""
+        """The end of a sentence whose subject is the process: ``was killed by SIGSEGV``."""
         match self.kind:
             case "exit" | "exception":
                 return f"ended with {self.cause}"

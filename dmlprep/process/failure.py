@@ -13,7 +13,7 @@ from dmlprep.record.check import FailureKind
 __all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors for a full disk, an exhausted quota, or a file at its largest size."""
+"""Values of ``errno`` for a full disk, an exhausted quota, or a file at its largest size."""
 
 _FIX: dict[FailureKind, str] = {
     "load": "the message is from ONNX Runtime; dmlprep check shows what the model needs",
@@ -62,7 +62,10 @@ class SessionFailure(DmlprepError):
 
 
 def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFailure:
-    """Return a failure for a message of the runtime, with an explanation of its HRESULT."""
+    """Return, without raising it, a failure for a message of the runtime, with an explanation of its HRESULT.
+
+    If the HRESULT says that the device was removed, ``load`` and ``run`` become ``device-removed``.
+    """
     message = plain_text(raw)
     hresult = diagnose(message)
     if hresult is None:
@@ -76,6 +79,6 @@ def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFail
 
 
 def disk_full(folder: Path, error: OSError) -> OutputError:
-    """Return the error for an exchange folder on a full disk, which is not the model's fault."""
+    """Return, without raising it, the error for an exchange folder on a full disk, which is not the model's fault."""
     what = f"a temporary file cannot be written: {error.strerror or error}"
     return OutputError(what, where=str(folder), fix="free some space there, or set TMPDIR to a folder with more space")

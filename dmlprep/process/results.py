@@ -19,7 +19,7 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NO
 
 @contextlib.contextmanager
 def open_result(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain file to read.
+    """Open a plain file to read its bytes, for a ``with`` block.
 
     Raises:
         OSError: it cannot be opened, or is a link.

@@ -58,8 +58,10 @@ REFUSED = {
         "sethostname 170, setdomainname 171, syslog 103, vhangup 153"
     ),
 }
-"""Calls that are refused for any arguments. The calls chroot and setuid are allowed: they need capabilities, and the
-sandbox uses them as root to drop its own."""
+"""Calls that are refused for any arguments: for each reason, the numbers by name.
+
+The calls chroot and setuid are allowed: they need capabilities, and the sandbox uses them as root to drop its own.
+"""
 
 ALONE = {
     "programs: a worker on the CPU starts no program": _calls("fork 57, vfork 58, execve 59, execveat 322"),
@@ -76,7 +78,8 @@ ALONE = {
         "lremovexattr 198, fremovexattr 199, truncate 76"
     ),
 }
-"""Further calls that are refused to a worker that starts no program and connects to none."""
+"""Further calls that are refused to a worker that starts no program and connects to none, in the form of
+``REFUSED``."""
 
 IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
 """Refused requests to a terminal: typing in the user's name, pasting into the console, and line disciplines, which are
@@ -90,8 +93,8 @@ _CLONE_THREAD = 0x00010000
 _PR_SET_PDEATHSIG = 1
 
 _PERSONALITIES = (0, 0xFFFFFFFF)
-"""Linux's own personality, and the query for the current one. The others enable old behaviour or disable
-randomisation."""
+"""Allowed arguments of personality(2): Linux's own personality, and the query for the current one. The others enable
+old behaviour or disable randomisation."""
 
 _AF_UNIX = 1
 
@@ -113,28 +116,32 @@ def _refuse(number: int) -> int:
 
 
 _Step = tuple[int, int, int, int]
-"""Code, instructions to skip if the test is true and if it is false, operand (struct sock_filter)."""
+"""One instruction of the filter (struct sock_filter): code, instructions to skip if the test is true and if it is
+false, operand."""
 
 
 def _when(call: int, steps: list[_Step]) -> list[_Step]:
-    """Return the steps for one call; each path through them ends with a result."""
+    """Return the instructions that run ``steps`` only for one call.
+
+    Each path through ``steps`` ends with a result.
+    """
     return [(_EQUAL, 0, len(steps), call), *steps]
 
 
 def _only(place: int, values: tuple[int, ...], error: int) -> list[_Step]:
-    """Allow only these values of the low half of an argument."""
+    """Return instructions that allow only these values of the low half of argument ``place``, and refuse others."""
     tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _refuse(error)), (_RETURN, 0, 0, _ALLOW)]
 
 
 def _none_of(place: int, values: tuple[int, ...], error: int, test: int = _EQUAL) -> list[_Step]:
-    """Refuse these values of the low half of an argument."""
+    """Return instructions that refuse these values of the low half of argument ``place``, and allow others."""
     tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _refuse(error))]
 
 
 def _to_one_another() -> list[_Step]:
-    """Return the tests for programs that may start other programs and communicate with them."""
+    """Return the instructions for programs that may start other programs and communicate with them."""
     return [
         *_when(_CLONE, _none_of(0, (CLONE_NAMESPACES,), errno.EPERM, _ANY_BIT)),
         # No network is reachable, but a socket of another kind (vsock, netlink, alg, packet ...) would run more kernel
@@ -145,7 +152,7 @@ def _to_one_another() -> list[_Step]:
 
 
 def _alone(own: int) -> list[_Step]:
-    """Return the tests for a process that only has threads."""
+    """Return the instructions for the process with the id ``own``, which may only start threads."""
     only_threads = [
         (_LOAD, 0, 0, _ARGUMENT),
         (_ANY_BIT, 1, 0, CLONE_NAMESPACES),
@@ -164,9 +171,10 @@ def _alone(own: int) -> list[_Step]:
 
 
 def program(own: int = 0) -> bytes:
-    """Return the filter for ``bwrap --seccomp`` and seccomp(2).
+    """Return the filter as binary code for ``bwrap --seccomp`` and seccomp(2).
 
-    ``own`` is a process that has threads and starts no program; 0: a program that may start others.
+    ``own`` is the id of a process that has threads and starts no program; 0: the filter is for programs that may start
+    others.
     """
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -27,14 +27,17 @@ from dmlprep.process import die_with_parent
 from dmlprep.process.ending import Ending
 
 _BARE = ["-I", "-S"]
-"""Python flags: import no site packages and no modules of the user."""
+"""Flags of Python: import no site packages and no modules of the user."""
 
 _GRACE, _MOMENT = 10.0, 2.0
-"""Seconds to wait for a killed process, and for a process whose pipes have closed."""
+"""Seconds to wait for the end of a killed process, and of a process whose pipes have closed."""
 
 
 class Started:
-    """A process with its job. Only its parent ends it, not a fork of the parent."""
+    """A started process, its job object (Windows) and its process group.
+
+    In a fork of the parent, ``kill`` and ``end`` do nothing.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
         self.process = process
@@ -46,7 +49,7 @@ class Started:
 
     @property
     def alive(self) -> bool:
-        """False as soon as it is killed, although the system may take a while."""
+        """True while the process runs. False as soon as it is killed, although the system may take a while."""
         return not self._killed and self.process.poll() is None
 
     def kill(self) -> None:
@@ -76,7 +79,7 @@ class Started:
                     pipe.close()
 
     def ending(self) -> Ending:
-        """Return how it ended; its pipes may close a moment earlier."""
+        """Return how the process ended, after a short wait: its pipes may close a moment before its end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_MOMENT)
         return Ending.of(self.process.poll())
@@ -95,18 +98,20 @@ def _leash() -> list[str]:
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command line that runs a dmlprep module.
+    """Return the command line that runs a dmlprep module with ``arguments``.
 
-    It dies with this process; the current folder is not imported.
+    The process dies with this one (Linux). The current folder is not among the places of imports.
     """
     return [sys.executable, "-P", *_leash(), "-m", module, *arguments]
 
 
 def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = (), bare: bool = False) -> list[str]:
-    """Return the command line that runs a Python file without its package; ``bare``: without site packages.
+    """Return the command line that runs a Python file without importing the package that contains it.
 
-    ``confined``: the only folder that it may write, then the user files that it may read. It applies if the system
-    supports it (``process/confinement.py``).
+    Args:
+        confined: the only folder that it may write, then the user files that it may read; empty: no limits. It applies
+            if the system supports it (``process/confinement.py``).
+        bare: import no site packages.
     """
     python = [sys.executable, *(_BARE if bare else ["-P"])]
     if not (leash := _leash()):
@@ -116,7 +121,9 @@ def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] =
 
 
 def leashed(command: Sequence[str]) -> list[str]:
-    """Return a command line that makes a third-party program die with this process. It costs 20 ms.
+    """Return a command line that makes a third-party program die with this process (Linux). It costs 20 ms.
+
+    On other systems, the command is returned unchanged.
 
     Raises:
         FileNotFoundError: there is no such program.
@@ -130,7 +137,7 @@ def leashed(command: Sequence[str]) -> list[str]:
 
 
 def allowed_memory() -> MemoryLimit:
-    """Return the default memory limit of a process.
+    """Return the default memory limit of a process, or the one that the user set.
 
     Raises:
         UsageError: the user's limit is not valid.
@@ -180,5 +187,8 @@ def start(
 
 @cache
 def _spawner(_pid: int) -> ThreadPoolExecutor:
-    """Return the thread that starts all children of this process. A forked process has none of its parent's threads."""
+    """Return the thread that starts all children of this process.
+
+    The process id is the key of the cache, because a forked process has none of its parent's threads.
+    """
     return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")

@@ -14,7 +14,7 @@ _SLICE = 0.05
 """Seconds between two checks of the program's resource use."""
 
 _MOST_SAID = 64 << 20
-"""Most bytes of standard output, and of standard error."""
+"""Limit for the size of standard output, and for the size of standard error, in bytes."""
 
 
 def run_tool(
@@ -22,8 +22,8 @@ def run_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, at most ``limit`` seconds, with empty standard input. It ends with this process.
 
-    The result is that of ``subprocess.run``, with the whole output; bytes that are not UTF-8 are replaced.
-    ``variables`` are added to the environment.
+    The result is that of ``subprocess.run`` for any exit code, with the whole output; bytes that are not UTF-8 are
+    replaced. ``variables`` are added to the environment.
 
     Raises:
         OSError: it cannot be started, wrote too much or used too much memory.

@@ -27,9 +27,15 @@ _TOO_SHORT = 1.0
 
 
 class Watch(msgspec.Struct):
-    """Limits of a process for one piece of work, which begins now: clock seconds, private bytes, an allowance.
+    """Limits of a process for one piece of work, which begins when this object is made.
 
-    Each of its output ``files`` may have ``written`` bytes.
+    Attributes:
+        started: the process.
+        seconds: limit of clock time.
+        memory: limit of private memory.
+        allowance: further limits, of memory and CPU time.
+        files: output files of the process.
+        written: limit for the size of each of the ``files``, in bytes.
     """
 
     started: Started
@@ -44,11 +50,11 @@ class Watch(msgspec.Struct):
 
     @property
     def remaining(self) -> float:
-        """Seconds until the time limit."""
+        """Clock seconds until the time limit; 0 after it."""
         return max(0.0, self._began + self.seconds - time.monotonic())
 
     def look(self) -> Ending | None:
-        """Return the exceeded limit, if any. The process is not ended."""
+        """Check all limits once. Return the exceeded one as an ending, or ``None``. The process is not ended."""
         now, held = time.monotonic(), 0
         if self._halfway is None and now - self._began >= self.seconds / 2:
             self._halfway = now, self.started.cpu_seconds()
@@ -66,7 +72,7 @@ class Watch(msgspec.Struct):
         return None
 
     def wait(self, every: float) -> Ending:
-        """Wait until the process ends, or end it at a limit.
+        """Wait until the process ends, or kill it at a limit; return how it ended.
 
         It checks every ``every`` seconds, when Windows can deliver Ctrl-C.
         """
@@ -78,7 +84,7 @@ class Watch(msgspec.Struct):
                 return over
 
     def _used(self, now: float) -> float:
-        """Return the CPU seconds since the first check, for at most ``PROCESSORS`` processors."""
+        """Return the CPU seconds since the first check, at most ``PROCESSORS`` times the clock time since then."""
         used = self.started.cpu_seconds()
         if self._first is None:
             self._first = now, used
@@ -86,7 +92,10 @@ class Watch(msgspec.Struct):
         return min(used - before, PROCESSORS * (now - began))
 
     def _late(self, now: float) -> Ending:
-        """Return a timeout or a hang, by the CPU time in the second half of the time limit."""
+        """Return the ending for an exceeded time limit: ``hang`` or ``timeout``.
+
+        It is a hang if the process used almost no CPU time in the second half of the time.
+        """
         began, before = self._halfway or (now, 0.0)
         waited, known = now - began, self.started.cpu_seconds()
         if waited < _TOO_SHORT or not known:  # or the system does not report CPU time

@@ -28,7 +28,7 @@ _PLAIN = "/:=,+()[]$?*@#!<>"
 
 
 def encode(fields: Iterable[str]) -> bytes:
-    """Return the fields as one line, with its line feed."""
+    """Return the fields as one line of bytes, with its line feed."""
     raw = (field.encode("utf-8", "surrogateescape") for field in fields)
     return b" ".join(quote_from_bytes(field, _PLAIN).encode() or b"%" for field in raw) + b"\n"
 
@@ -58,7 +58,12 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def write_tensor(path: Path, array: np.ndarray) -> None:
-    """Write raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
+    """Write the elements of a tensor to a file: raw, little-endian, in C order; strings as UTF-8, each ended by a NUL.
+
+    Raises:
+        ValueError: a string contains a NUL.
+        OSError: the file cannot be written.
+    """
     with path.open("wb") as file:
         if array.dtype.kind in "OUST":
             for item in array.reshape(-1):
@@ -73,12 +78,14 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
 def read_tensor(
     path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False, limit: int | None = None
 ) -> np.ndarray:
-    """Return the tensor that ``write_tensor`` wrote, up to ``limit`` bytes (``None``: the system memory).
+    """Return the tensor that ``write_tensor`` wrote.
 
-    ``mapped``: read from the page cache without a copy. This is safe only if no process changes or truncates the file.
+    Args:
+        mapped: read from the page cache without a copy. This is safe only if no process changes or truncates the file.
+        limit: the largest accepted size in bytes; ``None``: the system memory.
 
     Raises:
-        ValueError: the file's size does not match type and shape, or there is no such tensor.
+        ValueError: the file's size does not match type and shape, it is above ``limit``, or there is no such tensor.
         OSError: the file does not exist, or is a link.
     """
     limit = (machine_memory() or 1 << 62) if limit is None else limit

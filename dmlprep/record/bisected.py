@@ -1,4 +1,4 @@
-"""Bisections in records: the nodes that were found, and the error along the model."""
+"""Bisections in records: the nodes where two models first differ, and the error along the model."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import msgspec
 
 
 class Bisected(msgspec.Struct, omit_defaults=True):
-    """A bisection, as far as views show it.
+    """The result of a bisection, as far as views show it.
 
     Attributes:
         reference, candidate: paths of the two models; equal if a device was bisected.
-        kind: whether numbers differ, or the candidate does not run.
+        kind: ``values``: numbers differ; ``failure``: the candidate does not run.
+        nodes, op_types: names and operators of the nodes at which the models first differ; empty if they agree.
         values: names of the compared values, in the order of the candidate's nodes.
-        places: place of the node that makes each, in topological order, from 0.
-        errors: max|d| / max|reference| of each; ``None`` if elements are not finite.
+        places: for each value, the place of the node that makes it, in topological order, from 0.
+        errors: for each value, max|d| / max|reference|; ``None`` if elements are not finite.
+        total_nodes: number of nodes of the candidate.
+        bound: the error that the tolerance allows for each value.
         hidden: the fault does not show while values between the nodes are outputs.
         settings: results under other session settings: name, outcome, text.
         files: the files that show the fault.
+        runs: number of sessions that were opened.
     """
 
     reference: str

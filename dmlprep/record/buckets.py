@@ -1,4 +1,7 @@
-"""Buckets of sizes: ``buckets.json``, which lists the models of a folder and the sizes that each accepts."""
+"""The document ``buckets.json``, which lists the models of a folder and the sizes that each accepts.
+
+A bucket is one prepared model with fixed sizes. A folder has several buckets of one original model.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\\:*?\"<>|]+$", max_length=
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """Bytes and SHA-256 of a file."""
+    """The size of a file in bytes, and its SHA-256."""
 
     bytes: Count
     sha256: Digest
@@ -32,7 +35,8 @@ class BucketFacts(msgspec.Struct, frozen=True):
 
     Attributes:
         data: name of the file with the weights of all buckets; empty without one.
-        data_bytes, shared_bytes: bytes of this bucket's weights in it, and of those that an earlier bucket has too.
+        data_bytes, shared_bytes: size in bytes of the weights of this bucket in that file, and of those among them that
+            an earlier bucket has too.
     """
 
     name: str
@@ -55,8 +59,9 @@ class BucketEntry(msgspec.Struct, frozen=True):
 
     Attributes:
         sizes: the only sizes that it accepts, by dimension.
-        inputs, outputs: shape of each; the name of a dimension that is still free.
-        data_bytes, shared_bytes: bytes of its weights in the data file, and of those that an earlier bucket has too.
+        inputs, outputs: the shape of each; for a dimension that is still free, its name.
+        data_bytes, shared_bytes: size in bytes of its weights in the data file, and of those among them that an earlier
+            bucket has too.
     """
 
     name: str
@@ -71,7 +76,7 @@ class BucketEntry(msgspec.Struct, frozen=True):
 
 
 class BucketsFile(msgspec.Struct, frozen=True):
-    """The document; ``made_by`` is dmlprep with its version.
+    """The content of ``buckets.json``; ``made_by`` is dmlprep with its version.
 
     Attributes:
         original_sha256: digest of the model that all buckets were prepared from.
@@ -88,7 +93,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> Iterator[str]:
-        """The names of all files that belong to it, except its own."""
+        """The names of the data file, the models and the records of the document, without ``buckets.json`` itself."""
         if self.data is not None:
             yield self.data.file
         for bucket in self.buckets:
@@ -101,7 +106,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> BucketsFile:
-        """Read the document.
+        """Read the document from a file, and check its file names and the sizes of each bucket.
 
         Raises:
             InputError: it does not exist, or is not such a document; the message has the reason.
@@ -124,6 +129,6 @@ class BucketsFile(msgspec.Struct, frozen=True):
 
 
 def schema() -> dict[str, object]:
-    """Return the document as JSON Schema, version 2020-12."""
+    """Return the JSON Schema of ``buckets.json``, version 2020-12."""
     fields = msgspec.json.schema(BucketsFile)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep buckets", **fields}

@@ -1,4 +1,4 @@
-"""The subject of a verdict, in fields. The text of a check is for people: code reads the fields."""
+"""The subject of a verdict: which measure was checked, on which provider and model, in fields for code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "limi
 """How a session failed (``runtime.SessionFailure``)."""
 
 Provider = Literal["cpu", "dml", "emulation"]
-"""Where the model of a check runs."""
+"""The provider that runs the model of a check; ``emulation`` is the FP16 emulation on the CPU."""
 
 Measure = Literal[
     "parity",
@@ -30,7 +30,7 @@ Measure = Literal[
 ]
 
 _WORDS: dict[Measure, str] = {"agreement": "the models agree", "types": "types between the models"}
-"""Where the words for a measure are not its name."""
+"""Words for a measure, if they are not its name."""
 
 _ROUNDING = {"nearest": ", rounding to nearest even", "toward-zero": ", rounding toward zero"}
 
@@ -46,6 +46,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
         sums, rounding: the values that the FP16 emulation stores in FP16; its rounding, if the result has another one.
         model: file name of the model, in the record of a folder of several models.
         part: for ``part``, the place in ``genai_config.json``.
+        number: the number of the prompt, from 1, if several prompts are checked.
         kit, adapter: whether a kit ran it, on another machine, and its adapter, if known.
     """
 
@@ -61,7 +62,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def subject(self) -> str:
-        """The name of the check, for people."""
+        """The name of the check, for people; ``number`` follows if it is not 1."""
         name = self.part or _WORDS.get(self.measure, self.measure)
         return name if self.number == 1 else f"{name} {self.number}"
 

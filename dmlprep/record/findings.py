@@ -1,4 +1,4 @@
-"""Findings: what a step or a check noticed, each with a stable code that has a page in ``docs/codes``."""
+"""Findings: observations of a step or a check about a model. Each has a stable code, with a page in ``docs/codes``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dmlprep.record.source import Source
 Severity = Literal["note", "warning", "error"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-"""The worst first, as views list them."""
+"""All severities, the worst first, as views list them."""
 
 
 class Code(NamedTuple):
-    """The title of a finding code, a few words, with its default severity and remedy."""
+    """A finding code: a title of a few words, with its default severity and remedy."""
 
     title: str
     severity: Severity
@@ -25,14 +25,14 @@ class Code(NamedTuple):
 
 
 CODES = msgspec.json.decode(Path(__file__).with_name("codes.json").read_bytes(), type=dict[str, Code])
-"""The codes without those of quirks, which ``dmlprep.directml.quirks.codes`` adds. None is reused for another meaning.
+"""All finding codes except those of quirks (faults of DirectML), which ``dmlprep.directml.quirks.codes`` adds.
 
-Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity, 8 runtime,
-packages and folders of genai, 9 recipe.
+No code is reused for another meaning. Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5
+placement, 6 quirks, 7 parity, 8 runtime, packages and folders of genai, 9 recipe.
 """
 
 _QUIRK = re.compile(r"DP6\d\d")
-"""Codes that quirks declare, floors above this one."""
+"""Codes that quirks declare. This module cannot import them, because their package is above this one."""
 
 Fact = str | int | float | bool | None | list[Any]
 
@@ -71,7 +71,13 @@ def finding(
     source: Source | None = None,
     **facts: Fact,
 ) -> Finding:
-    """Make a finding with the severity and the remedy that its code has by default."""
+    """Return a new finding; by default, severity and remedy are those of its code.
+
+    ``facts`` are the numbers behind the message.
+
+    Raises:
+        KeyError: the code is not in ``CODES``.
+    """
     row = CODES[code]
     return Finding(
         code=code,

@@ -1,4 +1,4 @@
-"""The record of a fleet (``fleet.json``, docs/fleet.md), one row a job."""
+"""The record of a fleet, a run of many preparations (``fleet.json``, docs/fleet.md), with one row for each job."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ FORMAT = 1
 Outcome = Literal["good", "failed", "wrong-input", "not-run", "internal-error"]
 
 OUTCOMES: dict[int, Outcome] = {70: "internal-error", 2: "wrong-input", 1: "failed", 3: "not-run", 0: "good"}
-"""Outcomes by exit code, the worst first.
+"""Words for exit codes, the worst first.
 
-``wrong-input``: a model, recipe or feed cannot be used. ``not-run``: a check could not run here; the model may be good.
+``wrong-input``: a model, recipe or feed cannot be used. ``not-run``: a check could not run here; the model may be
+good.
 """
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job of a fleet.
+    """One job of a fleet: one model, prepared with one recipe.
 
     Attributes:
-        name: its folder below the fleet's.
-        target, size: names of the release and of the sizes; empty for the recipe's own, and without sizes.
+        name: its folder, relative to the fleet's folder.
+        target, size: name of the release, and name of the set of sizes; empty if the recipe's own, or none.
         pins: sizes by dimension, and values under ``input:``.
-        reused: whether an earlier run did it, and its dependencies are unchanged.
+        reused: an earlier run did it, and all that it depends on is unchanged, so it did not run again.
         key: SHA-256 of all that it depends on, except data files, which are in ``facts.digests`` of its record.
         record, report, output: paths relative to the fleet's folder; empty if there is none.
-        level, summary: the headline of its record.
+        level, summary: level and text of the headline of its record.
         error: why it is not good; otherwise empty.
-        nodes, dml_nodes: nodes of the result, all and those on DirectML; ``None`` if unknown.
+        nodes, dml_nodes: number of nodes of the result, all and those on DirectML; ``None`` if unknown.
         worst_error: the largest relative error of all checks that decide; ``None`` without a comparison.
         devices: devices that compared outputs.
-        bytes_before, bytes_after: bytes of the tensors of the model and of the result.
+        bytes_before, bytes_after: size in bytes of all tensors of the model and of the result.
     """
 
     name: str
@@ -64,22 +65,23 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The word for its exit code."""
+        """The outcome for its exit code, a word of ``OUTCOMES``."""
         return outcome_of(self.exit_code)
 
     @property
     def word(self) -> str:
-        """The word for it in tables: its outcome, or ``review`` for a good one with a warning."""
+        """The outcome for tables: ``review`` for a good job with a warning, otherwise ``outcome`` with spaces."""
         return "review" if self.outcome == "good" and self.level == "warn" else self.outcome.replace("-", " ")
 
 
 class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a fleet.
+    """The record of one run of a fleet.
 
     Attributes:
-        shard, only: the part (``3/8``) and the patterns of jobs that ran; empty for all.
-        exit_code: the worst of the jobs' (``OUTCOMES``).
-        jobs: in the order of the file.
+        file: the fleet file.
+        shard, only: the part (``3/8``), and the patterns of the job names, that ran; empty for all.
+        exit_code: the worst exit code of the jobs (in the order of ``OUTCOMES``).
+        jobs: in the order of the fleet file.
     """
 
     file: str
@@ -97,18 +99,18 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
         return {outcome: every.count(outcome) for outcome in OUTCOMES.values() if outcome in every}
 
     def to_json(self) -> bytes:
-        """Return ``fleet.json``, UTF-8: the record, each job with its outcome as a word."""
+        """Return the content of ``fleet.json`` in UTF-8: the record, and for each job also its outcome as a word."""
         data = msgspec.to_builtins(self)
         data["jobs"] = [{"name": job.name, "outcome": job.outcome, **msgspec.to_builtins(job)} for job in self.jobs]
         return to_json(data)
 
 
 def outcome_of(exit_code: int) -> Outcome:
-    """Return the word for an exit code; a code that no command has is a bug."""
+    """Return the outcome for an exit code; a code that no command has gives ``internal-error``."""
     return OUTCOMES.get(exit_code, "internal-error")
 
 
 def worst(exit_codes: Iterable[int]) -> int:
-    """Return the worst of exit codes, 0 for none."""
+    """Return the worst of exit codes, in the order of ``OUTCOMES``; 0 without any. An unknown code is the worst."""
     order = {code: place for place, code in enumerate(OUTCOMES)}
     return min(exit_codes, key=lambda code: order.get(code, -1), default=0)

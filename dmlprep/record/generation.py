@@ -14,21 +14,22 @@ Outcome = Literal["passed", "failed", "not-proven", "not-run"]
 
 
 class LogitFigures(msgspec.Struct, frozen=True):
-    """Logits of a candidate against those of the original, over ``positions`` of equal tokens.
+    """Differences between the logits of a candidate and of the original, over ``positions`` with equal tokens.
 
     Attributes:
-        max_difference, mean_difference: absolute differences of all logits, less the mean difference at each position,
-            which changes no probability.
+        positions: number of positions whose logits are finite on both sides.
+        max_difference, mean_difference: largest and mean absolute difference of the logits, after the mean difference
+            of each position is subtracted, because it changes no probability.
         kl, worst_kl: mean and largest Kullback-Leibler divergence of the candidate's next-token distribution from the
             original's, in nats.
-        information: the original's own divergence from the uniform distribution, in nats: what ``kl`` is a loss of.
-        top1: share of positions at which the most likely token is the same.
-        top5: mean share of the five most likely tokens that is the same, in any order.
-        margin: median of the original's logit of its first token less that of its second.
-        noise: how far a logit is off by chance: root mean square of the differences, or the deviation among the likely
-            tokens where that is larger.
-        decided: positions at which the margin is beyond the noise.
-        top1_decided: share of those at which the most likely token is the same; 1 where there are none.
+        information: mean divergence of the original's distribution from the uniform one, in nats: the scale for ``kl``.
+        top1: share of positions at which the most likely token is the same, 0 to 1.
+        top5: mean share of the five most likely tokens that both have, in any order.
+        margin: median of the original's largest logit minus its second largest.
+        noise: random error of a logit: root mean square of the differences, or the deviation among the likely tokens if
+            that is larger.
+        decided: number of positions at which the margin is clearly larger than the noise.
+        top1_decided: share of the decided positions at which the most likely token is the same; 1 without any.
     """
 
     positions: int
@@ -46,7 +47,10 @@ class LogitFigures(msgspec.Struct, frozen=True):
 
 
 class Perplexity(msgspec.Struct, frozen=True):
-    """Perplexity on a text of ``tokens``: e to the mean negative log-likelihood of each token after those before it."""
+    """Perplexity of two models on a text of ``tokens`` tokens.
+
+    Perplexity is e to the power of the mean negative log-likelihood of each token, given the tokens before it.
+    """
 
     tokens: int
     original: float
@@ -59,11 +63,14 @@ class Perplexity(msgspec.Struct, frozen=True):
 
 
 class GreedyText(msgspec.Struct, frozen=True):
-    """The tokens of both models when each takes the most likely one, and their text; empty without a tokenizer.
+    """The tokens that both models generate when each always takes its most likely token, and their text.
 
     Attributes:
         equal: number of equal tokens before the first that differs.
-        margin, noise: the original's margin and the candidate's noise there; ``None`` if unknown, or all are equal.
+        original, prepared: the tokens of each model.
+        margin, noise: at the first different token, the original's largest logit minus its second largest, and the
+            random error of the prepared model's logits; ``None`` if unknown, or all tokens are equal.
+        original_text, prepared_text: the tokens as text; empty without a tokenizer.
     """
 
     equal: int
@@ -76,11 +83,11 @@ class GreedyText(msgspec.Struct, frozen=True):
 
 
 class GenaiCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One check with its figures; ``None`` for those that were not measured.
+    """One check of a language model, with its figures; ``None`` for those that were not measured.
 
     Attributes:
-        cache: error of the candidate's cache: the largest difference between its logits of the steps, and its logits
-            of the same tokens as one prompt.
+        cache: error of the candidate's key-value cache: the largest difference between its logits token by token, and
+            its logits of the same tokens as one prompt.
     """
 
     verdict: Verdict
@@ -91,12 +98,13 @@ class GenaiCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GenaiProof(msgspec.Struct, frozen=True):
-    """A prepared folder of a language model against its original.
+    """The comparison of a prepared folder of a language model with its original.
 
     Attributes:
+        original, prepared: paths of the two folders.
         prompts: lengths of the prompts, in tokens.
-        steps: number of tokens that were generated after each.
-        inputs: ``given`` by the user, or ``seeded``, which prove less.
+        steps: number of tokens that were generated after each prompt.
+        inputs: ``given`` by the user, or ``seeded`` (random), which prove less.
     """
 
     original: str
@@ -114,7 +122,7 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of the checks that decide; ``not-run`` without any."""
+        """The worst outcome of the checks that decide; ``not-run`` if no check decides."""
         outcomes = {verdict.outcome for verdict in self.verdicts if verdict.decides}
         order: tuple[Outcome, ...] = ("failed", "not-run", "not-proven", "passed")
         return next((one for one in order if one in outcomes), "not-run")
@@ -130,19 +138,19 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line."""
+        """The exit code of the command line: 0 passed, 1 failed, 3 not proven or not run."""
         return EXIT_CODES[self.outcome]
 
 
 class BuilderFacts(msgspec.Struct, frozen=True):
-    """The builder of onnxruntime-genai that made the models; ``versions`` are those of Python and its packages."""
+    """The model builder of onnxruntime-genai that made the models, with ``versions`` of Python and its packages."""
 
     precision: str
     versions: dict[str, str]
 
 
 class PreparedModelFacts(msgspec.Struct, frozen=True):
-    """One prepared model of a folder; ``sections`` of the config name it."""
+    """One prepared model of a folder; ``sections`` of ``genai_config.json`` name it."""
 
     sections: list[str]
     opset: int
@@ -150,11 +158,13 @@ class PreparedModelFacts(msgspec.Struct, frozen=True):
 
 
 class GenaiFacts(msgspec.Struct):
-    """The result of ``genai prepare``: ``models`` and ``copied`` files by their paths in the folder.
+    """The result of ``genai prepare``.
 
     Attributes:
-        builder: ``None`` if the models existed.
-        config: changes of the config.
+        builder: the model builder that made the models; ``None`` if the models existed.
+        models: the prepared models, by their paths in the folder.
+        config: changes of ``genai_config.json``, in words.
+        copied: other files that were copied, by their paths in the folder.
         written: SHA-256 of each file of the result.
         fallback: name of the folder for the CPU; empty without one.
     """
@@ -169,21 +179,23 @@ class GenaiFacts(msgspec.Struct):
 
 
 class CheckedModelFacts(msgspec.Struct, frozen=True):
-    """One model that ``genai check`` examined; ``placement`` is ``None`` if it failed."""
+    """One model that ``genai check`` examined; ``placement`` is ``None`` if the check failed."""
 
     file: str
     placement: PlacementFacts | None = None
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The memory of the device for the decoder of a folder, in bytes.
+    """The memory that a device needs for the decoder of a language model's folder, in bytes.
 
     Attributes:
         weights: weights of all models of the folder.
         cache: keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
         cache_token: keys and values for one more token of one sequence, before rounding.
+        logits_token: logits for one token.
         max_length, batch: tokens of the longest sequence with its prompt; number of sequences, beams included.
-        longest_fit, batch_fit: the longest sequence that fits at that batch, and the largest batch at that length.
+        longest_fit, batch_fit: the longest sequence that fits into the device's memory at that batch, and the largest
+            batch at that length; ``None`` if unknown.
     """
 
     weights: int
@@ -197,5 +209,5 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def total(self) -> int:
-        """The bytes of weights and cache."""
+        """The size of weights and cache together, in bytes."""
         return self.weights + self.cache

@@ -1,4 +1,4 @@
-"""Memory of the device for a model: an estimate, for records and contracts."""
+"""Estimates of the device memory that a model needs, for records and contracts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor, or a fused graph with the name of its first node, in the device's memory at the peak.
+    """One tensor, or one fused graph (named by its first node), in the device's memory at the peak.
 
     Attributes:
         kind: ``weights`` live as long as the session, the others as long as a run; ``scratch`` is a node's work space.
-        node: the node that makes or reads it, if there is one.
+        nbytes: its size in bytes.
+        node: the node that makes or reads it; empty if there is none.
     """
 
     name: str
@@ -22,7 +23,10 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A way to need less: ``how`` (``FP16``, ``batch 1``), the ``option`` for it, and the ``peak`` in bytes then."""
+    """A way to need less memory: ``how`` (``FP16``, ``batch 1``), the command-line ``option`` for it, and its effect.
+
+    ``peak`` is the peak with this way, in bytes.
+    """
 
     how: str
     option: str
@@ -30,20 +34,21 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The memory of a DirectML session for a model, in bytes.
+    """The estimated memory of a DirectML session for a model, in bytes.
 
     A GPU with its own memory uses two kinds: its own (fields without ``shared``), and system memory, which it reads
     over the bus. A GPU without its own memory takes both from the system.
 
     Attributes:
         unknown: why there is no estimate; empty if there is one. All numbers are 0 then.
-        peak, load: the most of the device's own memory while it runs, and before the first run.
-        shared_peak, shared_load: system memory that the device reads: copies of fused weights, and transfers.
+        peak, load: the largest use of the device's own memory during a run, and the use before the first run.
+        shared_peak, shared_load: the same for the system memory that the device reads: copies of fused weights, and
+            transfers.
         weights: part of ``load``: DirectML's copies of the weights.
         activations, feeds: parts of ``peak``: the tensors between nodes and inside fused graphs; inputs and outputs.
         at: the node, or the first node of the fused graph, that runs at the peak.
         largest: the largest tensors at the peak, largest first.
-        ways: ways to need less, the most effective first, if the device has less than ``peak``.
+        ways: ways to need less, the most effective first; empty if the device has enough memory for ``peak``.
     """
 
     unknown: str = ""

@@ -1,7 +1,7 @@
 """The nodes of a model in a record, column by column: where each runs, why, and its output.
 
-A run record is JSON that people read: a text for each column needs one line, where a list would need a line for each
-node.
+A run record is JSON that people read. With one text for each column, the table needs a few lines; a list would need a
+line for each node.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ FORMAT = 1
 """Version of the tables. It increases if a column changes its meaning."""
 
 NODES = 10_000
-"""Most nodes of a table, so that a record of any model stays within a few megabytes."""
+"""Limit for the number of nodes in a table, so that a record of any model stays within a few megabytes."""
 
 CROSSINGS = 1_000
-"""Most crossings of a table, those of most bytes first."""
+"""Limit for the number of copies between CPU and GPU in a table; the largest come first."""
 
 INPUTS = 16
-"""Most inputs of one node in a table."""
+"""Limit for the number of inputs of one node in a table."""
 
 NAME_LENGTH = 200
-"""Characters of a name; a longer one loses its middle."""
+"""Limit for the length of a name, in characters; a longer one is written without its middle."""
 
 _CHARACTERS = 20
-"""Most characters of one number of a column, with its separator."""
+"""Limit for the length of one number in a column, with its separator, in characters."""
 
 _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("cskf")
 
 
 def numbers(column: str) -> list[int]:
-    """Parse the numbers of a column; ``ValueError`` for anything else."""
+    """Return the numbers of a column, which are separated by spaces; ``ValueError`` if it has anything else."""
     if len(column) > _CHARACTERS * NODES:
         raise ValueError("a column is too long")
     return [_number(one) for one in column.split()]
@@ -50,13 +50,16 @@ def _number(text: str) -> int:
 
 
 class CrossingTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tensors that one device makes and the other reads in each run, those of most bytes first.
+    """Tensors that are copied between CPU and GPU in each run, because one makes and the other reads them.
+
+    The largest come first. The columns ``producer``, ``consumer`` and ``nbytes`` have one number for each of
+    ``values``.
 
     Attributes:
-        total: number of all; ``values`` has the names of the first.
-        to: one letter each: ``d`` to DirectML, ``c`` to the CPU.
+        total: number of all such tensors; ``values`` has the names of the first.
+        to: one letter for each: ``d`` to DirectML, ``c`` to the CPU.
         producer, consumer: numbers of the nodes in the table; ``-1`` for a graph input, or a node that was left out.
-        nbytes: ``-1`` if unknown.
+        nbytes: sizes in bytes; ``-1`` if unknown.
     """
 
     total: int = 0
@@ -87,25 +90,27 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where each node of a model runs on the target, in the order of the file; nodes of a body follow their owner.
+    """Where each node of a model runs on the target, in the order of the file; nodes of a subgraph follow their owner.
 
-    Columns of letters have one letter a node. Columns of numbers have one number a node, separated by spaces:
-    ``operator``, ``reason``, ``not_fused``, ``type``, ``graph``, ``module`` and ``place`` are places in the lists of
-    shared texts.
+    Columns of letters have one letter for each node. Columns of numbers have one number for each node, separated by
+    spaces. The numbers of ``operator``, ``reason``, ``not_fused``, ``type``, ``graph``, ``module`` and ``place`` are
+    indices into the lists of texts (``operators``, ``reasons``, ``types``, ``graphs``, ``modules``, ``places``).
 
     Attributes:
         total: nodes of the model, Constant nodes left out. ``names`` holds the first ``NODES`` of them.
         cpu_left_out: number of nodes on the CPU that are left out.
         providers: ``d`` DirectML, ``c`` CPU.
-        floats: ``h`` its floating values are FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
+        floats: type of a node's floating values: ``h`` FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` no floating values.
         roles: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
+        reason: why the node runs on its provider.
         not_fused: the reason in ``reasons`` that keeps it out of a fused graph; ``-1`` for a fused node.
         type: type of its first output (``float16[1,64,56,56]``); ``-1`` if unknown.
         graph: path of its graph; empty if all nodes are in the main graph.
-        partition: number of its fused partition in its graph, ``-1`` if it is not fused.
-        module, place: its module, and the line of its source file (``model.py:16``); ``-1`` if unknown. Empty if the
-            model has neither, and if they are in the names of its nodes.
-        inputs: the nodes that it reads, ``,`` between them; ``-`` for none. At most ``INPUTS`` of a node.
+        partition: number of its fused partition in its graph; ``-1`` if it is not fused.
+        module, place: the module that it was exported from, and the line of the source file (``model.py:16``); ``-1``
+            if unknown. Empty if the model has neither, or if they are in the names of its nodes.
+        inputs: the numbers of the nodes that it reads, ``,`` between them; ``-`` for none. At most ``INPUTS`` for a
+            node.
     """
 
     total: int
@@ -166,13 +171,13 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise ValueError("a copy names a node that does not exist")
 
     def reads(self) -> Iterator[list[int]]:
-        """Return the nodes that each node reads."""
+        """Yield, for each node of the table, the numbers of the nodes that it reads."""
         for row in self.inputs.split():
             yield [] if row == "-" else [_number(one) for one in row.split(",")][:INPUTS]
 
 
 class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model before and after its steps; ``after`` is ``None`` if no step changed it."""
+    """The node tables of a model before and after its steps; ``after`` is ``None`` if no step changed it."""
 
     before: NodeTable
     after: NodeTable | None = None

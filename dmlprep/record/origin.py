@@ -1,4 +1,4 @@
-"""The origin of a run, and a digest of the code that ran."""
+"""The origin of a run (date, machine, versions), and a digest of dmlprep's code."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dmlprep.core._version import __version__
 _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "onnxruntime-windowsml", "onnxruntime-directml", "onnxsim")
 
 _CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
-"""Suffixes of the files in the digest: code, the tables of releases, the native host."""
+"""Suffixes of the files in the digest: code, tables of releases, and the native host program."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The start of a run: date in UTC (ISO 8601), machine and versions. It names neither the user nor the computer.
+    """Date (UTC, ISO 8601), machine and versions of a run. They name neither the user nor the computer.
 
     ``command_line`` is empty for a call from Python.
     """
@@ -35,7 +35,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def origin(command_line: str = "") -> Origin:
-    """Return the origin of a run that begins now."""
+    """Return the origin of a run that begins now, on this machine."""
     versions = {"Python": platform.python_version(), "dmlprep": __version__}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -51,7 +51,11 @@ def origin(command_line: str = "") -> Origin:
 
 @cache
 def code_digest() -> str:
-    """Return the SHA-256 over this package's files, for cached results; ``OSError`` if one cannot be read."""
+    """Return the SHA-256 over the files of dmlprep, a part of the keys of cached results.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     folder = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE and path.is_file()):

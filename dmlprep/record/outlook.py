@@ -1,4 +1,4 @@
-"""Predictions of ``prepare``, for ``plan`` and ``check``."""
+"""Predictions of the result of ``prepare``, for ``plan`` and ``check``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from dmlprep.record.steps import StepRecord
 
 
 class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The future of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
+    """A node that runs on the CPU now, and what ``prepare`` does with it.
+
+    Shape arithmetic that ONNX Runtime keeps on the CPU is left out.
 
     Attributes:
         op: operator and version: ``Gelu-20``.
-        step: the step that moves it to DirectML or removes it; empty if it stays.
-        reason: why it stays; empty if it does not.
+        step: the step that moves it to DirectML or removes it; empty if it stays on the CPU.
+        reason: why it stays on the CPU; empty if it does not.
     """
 
     node: str
@@ -29,11 +31,13 @@ class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Half(msgspec.Struct, frozen=True):
-    """The number of floating-point nodes in FP16 (``half``) and FP32 after the step, without casts, by the rules alone.
+    """The number of floating-point nodes in FP16 (``half``) and FP32 (``single``) after the step to FP16.
+
+    Casts do not count. Only the rules of the step are applied, not its search.
 
     Attributes:
         by_rule: number of nodes that each rule keeps in FP32.
-        search: whether ``prepare`` then searches for more nodes to keep.
+        search: whether ``prepare`` then searches for more nodes to keep in FP32.
     """
 
     half: int
@@ -43,15 +47,20 @@ class Half(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The prediction of ``prepare`` for a model.
+    """The predicted result of ``prepare`` for one model and recipe.
 
     Attributes:
         sizes, values: sizes of dimensions and values of inputs that the user set.
         free: dimensions of inputs that stay free, with their places.
-        after: ``None`` if a step refuses the model; ``refused`` says why.
+        before, after: the placement before and after the steps; ``after`` is ``None`` if a step refuses the model.
+        steps: the results of the steps, which ran without models being run.
+        fates: the nodes on the CPU before the steps.
         staying: compute nodes on the CPU afterwards, also those that a step made.
-        memory: memory of the device for a session afterwards; ``None`` if no step changed the model.
-        example: the same with a size for each free dimension, if there are any; the graph may refuse these sizes.
+        half: the result of the step to FP16; ``None`` without this step.
+        refused: why a step refuses the model; otherwise empty.
+        memory: device memory of a session afterwards; ``None`` if no step changed the model, or one refuses it.
+        example: the prediction with a size for each free dimension; ``None`` without such dimensions. The graph may
+            refuse these sizes.
     """
 
     recipe: str
@@ -74,11 +83,14 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def best(self) -> Outlook:
-        """The prediction with sizes for free dimensions, if no step refuses them; otherwise this one."""
+        """The prediction ``example``, with sizes for free dimensions.
+
+        Without an example, or if a step refuses it, this prediction.
+        """
         return self if self.example is None or self.example.refused else self.example
 
     @property
     def pins(self) -> str:
-        """The sizes of the example as options of the command line; empty without an example."""
+        """The sizes that the example adds, as options of the command line; empty without an example."""
         added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
         return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())

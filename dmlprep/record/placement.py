@@ -1,4 +1,4 @@
-"""The placement of a model in numbers, for records."""
+"""The placement of a model (which nodes run on DirectML) in numbers, for records."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import msgspec
 
 
 class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The placement of a model's nodes, in numbers.
+    """The numbers of nodes of a model that run on DirectML and on the CPU, and the copies between them.
 
     Attributes:
         node_share, flop_share: share of nodes and of operations on DirectML, 0 to 1; ``None`` if unknown.
-        crossings, crossing_bytes: tensors that are copied between CPU and GPU in each run, and their bytes if known.
+        fused_nodes, partitions: number of nodes in fused graphs, and of fused graphs.
+        crossings, crossing_bytes: number of tensors that are copied between CPU and GPU in each run, and their size in
+            bytes, without tensors of unknown size.
         compute_on_cpu: the first 50 of the ``compute_nodes_on_cpu`` compute nodes on the CPU.
     """
 

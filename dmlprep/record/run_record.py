@@ -37,13 +37,13 @@ FORMAT = 1
 Level = Literal["good", "warn", "bad"]
 
 WORDS: dict[Level, str] = {"bad": "failed", "warn": "review", "good": "good"}
-"""The levels for readers who do not see their colours."""
+"""Words for the levels, for readers who do not see colours."""
 
 _NAMED = 3
-"""Operators on the CPU, codes, and findings of a notebook that are shown."""
+"""Largest number of operators on the CPU, of codes, and of findings in a notebook that are shown."""
 
 _SAME = 0.05
-"""A file whose weights change by less keeps its size."""
+"""Share of the weights' size: a smaller change is not mentioned."""
 
 _PREPARE = ("prepare", "genai prepare")
 
@@ -53,7 +53,7 @@ _VERDICTS = 20
 
 
 class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The error of a run: a sentence, the place, the fix, and a finding code; its text is all of them."""
+    """The error of a run: a sentence, the place, the fix, and a finding code. ``str`` joins all of them."""
 
     what: str
     where: str = ""
@@ -62,7 +62,7 @@ class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: DmlprepError) -> RunError:
-        """Return the error that was raised."""
+        """Return the record of an exception."""
         return cls(error.what, error.where, error.fix, error.code)
 
     def __str__(self) -> str:
@@ -73,11 +73,13 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
     """The facts of a run. Each command sets those that it knows.
 
     Attributes:
-        digests, files: SHA-256 of all files that were read, by path; all files that the result depends on.
-        placement_before, placement_after, placement: before and after the steps of ``prepare``; unchanged (``check``).
-        memory: memory of the device for a session.
+        digests: SHA-256 of all files that were read, by path.
+        files: paths of all files that the result depends on.
+        placement_before, placement_after: placement of the nodes before and after the steps of ``prepare``.
+        placement: placement of an unchanged model (``check``).
+        memory: device memory of a session.
         best_opset: opset at which most of the model runs on DirectML.
-        prepare, prepare_fails: the prediction of ``prepare``, or why it would fail.
+        prepare, prepare_fails: the predicted result of ``prepare``, or why it would fail.
         models, needs: the models of ``genai check`` by section of the config, and the memory for the decoder.
     """
 
@@ -101,12 +103,13 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
 
 
 class RunRecord(msgspec.Struct):
-    """One run of ``prepare``, ``check`` or ``compare``.
+    """The record of one run of a command on a model, such as ``prepare``, ``check`` or ``compare``.
 
     Attributes:
         input_sha256: digest of the model file. ``facts.digests`` has those of all files that were read, by path.
-        output: path of the prepared model, empty if no file was written.
-        opset_before: opset by domain.
+        output: path of the prepared model; empty if no file was written.
+        opset_before, opset_after: opset versions by domain.
+        ir_before, ir_after: IR versions.
         options: the user's options of ``prepare``, by the names of ``PrepareOptions``.
     """
 
@@ -138,21 +141,28 @@ class RunRecord(msgspec.Struct):
         return [finding for source in sources for finding in source.findings]
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks."""
+        """Return HTML for notebooks, which call this method."""
         return _notebook_html(self)
 
     def to_json(self) -> bytes:
-        """Return the record as indented JSON, UTF-8."""
+        """Return the record with its headline as indented JSON in UTF-8."""
         return to_json(self.document())
 
     def document(self) -> RunRecord:
-        """Return the record as it is written, with its headline, which readers compute again."""
+        """Return a copy of the record with its headline, as it is written.
+
+        Readers ignore this field and compute the headline again.
+        """
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return _Document(**fields | {"headline": headline(self)})
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RunRecord:
-        """Read a record; ``msgspec.ValidationError`` if it is not one, or of a newer dmlprep."""
+        """Decode a record from JSON.
+
+        Raises:
+            msgspec.ValidationError: it is not a record, or is one of a newer dmlprep.
+        """
         try:
             record = parse_json(data, cls)
         except Unfit as error:
@@ -163,7 +173,11 @@ class RunRecord(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """Read a record from a file, or from the ``run.json`` of a folder; ``InputError`` if it is not one."""
+        """Read a record from a file, or from the ``run.json`` of a folder.
+
+        Raises:
+            InputError: the file cannot be read, or is not a record.
+        """
         path = path / "run.json" if path.is_dir() else path
         try:
             return cls.from_json(read_text(path))
@@ -185,8 +199,8 @@ class Headline:
     """The first line of a report: ``ready: 84 of 84 nodes on DirectML (was 78 of 79), half the size``.
 
     Attributes:
-        level: ``bad`` the run failed; ``warn`` nodes are on the CPU, a check did not run, or there is a warning;
-            ``good`` none of these.
+        level: ``bad``: the run failed. ``warn``: nodes are on the CPU, a check did not run, the result is not proved on
+            DirectML, or there is a warning. ``good``: none of these.
     """
 
     level: Level
@@ -194,12 +208,12 @@ class Headline:
 
     @property
     def word(self) -> str:
-        """The level in a word."""
+        """The level in a word: ``failed``, ``review`` or ``good``."""
         return WORDS[self.level]
 
 
 def headline(record: RunRecord) -> Headline:
-    """Return the headline of a record."""
+    """Compute the headline of a record: its level, and one line with the most important facts."""
     not_run = "not measured" if record.command == "bench" else "not proved"
     failed = f"{not_run if record.exit_code == 3 else 'failed'} (exit code {record.exit_code}): "
     if (error := record.error) is not None:
@@ -221,7 +235,10 @@ def headline(record: RunRecord) -> Headline:
 
 
 def brief_line(record: RunRecord) -> str:
-    """``out/model.onnx: ready: 24 of 24 nodes on DirectML, half the size, worst error 0.12 %``."""
+    """Return the output (or input) path and the headline of a record as one line.
+
+    Example: ``out/model.onnx: ready: 24 of 24 nodes on DirectML, half the size, worst error 0.12 %``.
+    """
     return f"{printable(record.output or record.input)}: {printable(headline(record).text)}"
 
 
@@ -230,12 +247,15 @@ def _on_directml(record: RunRecord) -> bool:
 
 
 def _proved(record: RunRecord) -> list[Verdict]:
-    """Return the verdicts that decide and passed; a session that was only loaded has compared nothing."""
+    """Return the verdicts that decide, passed, and compared outputs.
+
+    A session that was only loaded has compared none.
+    """
     return [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
 
 
 def _start(record: RunRecord) -> str:
-    """Return what is true of the result of ``prepare``; empty for other commands."""
+    """Return the first words of the headline of ``prepare``, such as ``ready: ``; empty for other commands."""
     if record.command not in _PREPARE:
         return ""
     if _on_directml(record):
@@ -247,7 +267,7 @@ def _start(record: RunRecord) -> str:
 
 
 def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
-    """Yield the number of nodes on DirectML, the operators on the CPU, the copies, and the fused graphs."""
+    """Yield parts of the headline: nodes on DirectML, operators on the CPU, copies, and fused graphs."""
     if placed is None or not placed.nodes:
         return
     before, target = record.facts.placement_before, record.target if record.command == "check" else ""
@@ -272,7 +292,7 @@ def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
 
 
 def _operators(table: NodeTable | None) -> str:
-    """Return the compute operators on the CPU in brackets, the most frequent first; empty where no table has them."""
+    """Return the compute operators on the CPU in brackets, the most frequent first; empty without a table."""
     if table is None:
         return ""
     names = [table.operators[place] for place in numbers(table.operator)]
@@ -283,7 +303,7 @@ def _operators(table: NodeTable | None) -> str:
 
 
 def _changes(record: RunRecord) -> Iterator[str]:
-    """Yield the size of the weights compared with the original's."""
+    """Yield a part of the headline: the size of the weights compared with the original's, if it changed clearly."""
     if record.command != "prepare" or not record.steps:
         return
     before, after = record.steps[0].bytes_before, record.steps[-1].bytes_after
@@ -293,7 +313,7 @@ def _changes(record: RunRecord) -> Iterator[str]:
 
 
 def _proof(record: RunRecord) -> Iterator[str]:
-    """Yield the largest error of the checks that passed, and the outcomes of the others."""
+    """Yield parts of the headline: the largest error of the checks that passed, and the outcomes of the others."""
     passed = _proved(record)
     errors = [output.max_rel for one in passed for output in one.outputs]
     if errors:
@@ -308,7 +328,7 @@ def _proof(record: RunRecord) -> Iterator[str]:
 
 
 def _counted(findings: list[Finding]) -> Iterator[str]:
-    """Yield the number of findings of one severity, with their codes."""
+    """Yield a part of the headline: the number of findings of one severity, with their codes; no part for 0."""
     if findings:
         codes = list(dict.fromkeys(one.code for one in findings))
         more = ", ..." if len(codes) > _NAMED else ""
@@ -334,7 +354,7 @@ def _placement_rows(run: RunRecord) -> Iterator[str]:
     before, after = run.facts.placement_before, run.facts.placement_after
     if before is None or after is None:
         return
-    yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"
+    yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>CPU-GPU copies</th></tr>"
     for key, placed in (("before", before), ("after", after)):
         cells = (f"{placed.dml_nodes} of {placed.nodes}", placed.partitions, placed.crossings)
         yield f"<tr><td>{key}</td>{''.join(f'<td>{html_text(cell)}</td>' for cell in cells)}</tr>"

@@ -9,13 +9,13 @@ from typing import Literal
 from dmlprep.core.text.sizes import seconds_text
 
 SOFTWARE = "a software device: not the times of a GPU"
-"""The note next to times of such a device."""
+"""The note for times of a device that computes on the CPU."""
 
 ON_CPU = "times of the CPU, not of a GPU"
-"""The note for a choice for a GPU by such times."""
+"""The note for a choice that was made for a GPU by times of a CPU."""
 
 _EQUAL = 0.02
-"""Least distance of a ratio from 1 that makes a difference to a user."""
+"""Smallest distance of a ratio from 1 that makes a difference to a user."""
 
 BUSY = 2.0
 """Ratio of p90 to p10 above which another program probably used the device."""
@@ -23,7 +23,13 @@ BUSY = 2.0
 
 @dataclass(frozen=True)
 class Times:
-    """Times of single runs, in seconds (``parity/bench/statistics.py``); ``per_second``: runs one after the other."""
+    """Times of single runs, in seconds (``parity/bench/statistics.py``).
+
+    Attributes:
+        runs: number of runs.
+        p10, p90: the tenth and the ninetieth percentile.
+        per_second: runs per second, one after the other.
+    """
 
     runs: int
     median: float
@@ -34,10 +40,10 @@ class Times:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The time of one model as a multiple of another (``to``), over the rounds in which both ran.
+    """The time of one model as a multiple of the time of another (``to``), over the rounds in which both ran.
 
     Attributes:
-        value: the quotient of the same quantile of both.
+        value: the quotient of the same quantile of both; below 1 is faster.
         low, high: interval of 95 % confidence; ``None`` if there were too few rounds.
     """
 
@@ -61,23 +67,25 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Timed:
-    """One model, or one way to open it. ``None``: not measured, or unknown.
+    """Times and memory of one model, or of one way to open it. ``None``: not measured, or unknown.
 
     Attributes:
-        sizes: free dimensions that the session overrides, by name.
+        sizes: sizes of free dimensions that the session fixes, by name.
         not_run: why it did not run; otherwise empty.
         load_seconds, first_seconds: time to make the session, and of the first run, which prepares later ones.
         times: later runs, each with its inputs uploaded and its outputs read back.
         on_device: runs with inputs and outputs on the device; ``not_apart``: why there are none.
         copying_seconds: time of upload and readback: the median of ``times`` minus that of ``on_device``. Negative if
             it is less than the noise.
-        peak_memory: peak of the worker's system memory in bytes; ``idle_memory`` of them before it loaded the model.
+        peak_memory: peak of the worker's system memory in bytes.
+        idle_memory: system memory of the worker in bytes, before it loaded the model.
         committed_memory: peak of its private memory in bytes, on Windows.
-        device_memory: bytes of the adapter's memory at the end, from DXGI.
+        device_memory: memory of the adapter in use at the end, in bytes, from DXGI.
         device_peak, shared_peak: peaks of the device's own memory, and of the system memory that it reads, in bytes, up
             to the end of the first run. On Windows dmlprep samples DXGI.
         nodes, cpu_nodes: nodes of the session's graph before fusion, and those of them on the CPU.
-        ratio: its median as a multiple of the first model's that ran; ``None`` for that one.
+        partitions: number of fused graphs.
+        ratio: its median time as a multiple of that of the first model that ran; ``None`` for the first model.
         least_disturbed: the same for p10, which other programs on the machine change least.
     """
 
@@ -106,10 +114,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bench:
-    """Times of all models in one run, in turn. They are information: no verdict comes from them.
+    """Times of several models, measured in turn in one run. They are information: no verdict comes from them.
 
     Attributes:
         device: the device that answered; empty if no model ran.
+        inputs: ``given`` by the user, or ``seeded`` (random).
         note: limits of the times: ``SOFTWARE`` for a device that computes on the CPU; otherwise empty.
         rounds: number of turns of every model.
     """
@@ -122,7 +131,10 @@ class Bench:
     seconds: float = 0.0
 
     def sentences(self) -> list[str]:
-        """Return the result in words, one model after the other, or the time of the only one; and its ``doubts``."""
+        """Return the time of each model as a multiple of the first model's, in words, then the ``doubts``.
+
+        If only one model ran, its time is in the first sentence.
+        """
         ran = [one for one in self.models if one.times is not None]
         results = [f"{one.name} is {one.ratio}" for one in ran if one.ratio is not None]
         results = results or [
@@ -132,7 +144,7 @@ class Bench:
 
     @property
     def doubts(self) -> list[str]:
-        """Models that did not run, noise, and a software device, in words."""
+        """Reasons to doubt the times, in words: models that did not run, noise, a software device."""
         doubts = [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
         times = [one.times for one in self.models if one.times is not None and one.times.p10 > 0]
         spread = max((one.p90 / one.p10 for one in times), default=1.0)

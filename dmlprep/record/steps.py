@@ -1,4 +1,4 @@
-"""The steps of a run with their facts."""
+"""The results of the steps of a run, with their facts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from dmlprep.record.findings import Finding
 
 _Number = float | None
-"""JSON has no infinity: it is written as null."""
+"""A number of a record. JSON has no infinity, so it may be null."""
 
 
 class KeepReason(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class KeepReason(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One run of a search: the number of nodes that were kept, and the largest error of an output."""
+    """One run of a search for nodes to keep: their number, and the largest error of an output with them."""
 
     kept_nodes: int
     error: _Number
@@ -28,7 +28,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A block of nodes that a search tried in FP16, with the error that it causes there."""
+    """A block of nodes that a search tried in FP16 alone, with the error that it causes."""
 
     block: str
     error: _Number
@@ -36,7 +36,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Worst(msgspec.Struct, frozen=True):
-    """A value of the range profile: its largest magnitude, and the share of it below FP16's normal range."""
+    """A value of the range profile: its largest magnitude, and the share of its elements below FP16's normal range."""
 
     value: str
     peak: _Number
@@ -46,7 +46,7 @@ class Worst(msgspec.Struct, frozen=True):
 class Profile(msgspec.Struct, frozen=True):
     """The largest magnitude of each node's floating output over all feeds, in the order of the graph.
 
-    ``left_out`` values of smaller magnitude are not included.
+    ``left_out`` is the number of values of smaller magnitude that are not included.
     """
 
     nodes: list[str]
@@ -59,7 +59,12 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class FreeDimension(msgspec.Struct, frozen=True):
-    """A dimension that stays free: ``INPUT:AXIS`` of each place, and calls of ONNX Runtime that fix its size."""
+    """A dimension that stays free.
+
+    Attributes:
+        where: its places, as ``INPUT:AXIS``.
+        python, c: calls of ONNX Runtime that fix its size, in each language.
+    """
 
     name: str
     denotation: str
@@ -80,22 +85,28 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         nodes_changed: number of nodes that the opset step changed, by the way it changed them.
-        weights_not_inputs, constants_that_were_inputs: weights that are no longer graph inputs (``opset``, and ``pin``
-            for models before IR version 4).
+        weights_not_inputs, constants_that_were_inputs: number of weights that are no longer graph inputs (``opset``,
+            and ``pin`` for models before IR version 4).
         values: shapes of the values that replace inputs, by input.
         pinned: sizes by dimension, or by ``INPUT:AXIS``.
-        nodes, bytes: size of the model before and after ``simplify``, even if the result was undone.
+        nodes, bytes: number of nodes, and size of the tensors in bytes, before and after ``simplify``, even if the
+            result was undone.
+        guard_on_values: whether the guard of ``simplify`` compared outputs, in words.
         fused, rewritten: number of nodes that were written, by operator and by quirk.
         casts: remaining casts between floating types; ``None`` if no step to FP16 ran.
         kept_fp32, kept_by_rule: floating nodes that stay in FP32, and their number by rule.
         emulation: where the FP16 emulation rounds, and how.
         outputs_in_fp16: error of each output with everything in FP16.
-        islands, islands_computing: nodes that the search keeps in FP32, with the reason; those that also compute there.
-        island_recipe, keep_recipe: TOML that gives the same result without a search.
-        error_of_all, error: error of the weights' search with every weight rounded, and with the result.
+        islands, islands_computing: nodes that the search of the FP16 step keeps in FP32, with the reason; those of them
+            that also compute in FP32.
+        island_recipe, keep_recipe: TOML that gives the same result without a search, for the FP16 step and for
+            ``weights``.
+        emulation_error: largest error of an output in the emulation of the result.
+        error_of_all, error: largest error of an output in the search of ``weights``: with every weight rounded, and
+            with the result.
         kept_weights: nodes that keep their weights, with the reason.
-        kept_bytes, bytes_to_round: bytes of the weights that stay, and of all that could be rounded.
-        products, tables, convolutions: number of nodes with rounded weights.
+        kept_bytes, bytes_to_round: size in bytes of the weights that stay, and of all that could be rounded.
+        products, tables, convolutions: number of nodes of each kind with rounded weights.
     """
 
     ir_before: int | None = None
@@ -156,9 +167,9 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         model: file name of the model, in the record of a folder of several models.
-        outcome: ``undone``: the guard restored the model.
-        nodes_before: nodes of all graphs, subgraphs and functions.
-        bytes_before: bytes of all tensors of the model.
+        outcome: ``undone``: the guard, which checks the result, restored the model.
+        nodes_before, nodes_after: number of nodes of all graphs, subgraphs and functions.
+        bytes_before, bytes_after: size in bytes of all tensors of the model.
     """
 
     step: str
@@ -175,5 +186,5 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """The step in words, with its model if there are several."""
+        """The name of the step, with its model if there are several."""
         return f"{self.model}: {self.step}" if self.model else self.step

@@ -1,4 +1,4 @@
-"""The result of ``tune``: candidates with their placement, proofs and times, and the recipe chosen."""
+"""The result of ``tune``: candidates with their placement, proofs and times, and the chosen recipe."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Literal
 from dmlprep.record.speed import Bench, Ratio
 
 PLACEMENT, TIME = "placement", "time"
-"""The reason of a choice."""
+"""Values of ``Tuned.chosen_by``: the chosen candidate was the best by placement, or by time."""
 
 _STEPS = 16
-"""Steps of the rank for each doubling of bytes: opsets differ by a few bytes of axes, and FP16 halves them."""
+"""Steps of the rank for each doubling of bytes, so that few bytes do not decide. Opsets differ by a few bytes of
+axes; FP16 halves the bytes."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Figures:
     """The placement of a model, in numbers. Fewer is better in each; ``rank`` has their order.
 
     Attributes:
-        nodes, cpu_nodes, cpu_compute: nodes without constants; those on the CPU; those that compute there.
-        partitions: graphs that DirectML fuses.
-        alone: nodes on DirectML outside of fused graphs. Casts do not count: FP16 saves more than they cost.
-        crossings, crossing_bytes: tensors copied between devices in each run, and their bytes, as far as known.
-        model_bytes, feed_bytes: bytes of all tensors; of inputs and outputs, ``None`` if a size is free.
-        runs: whether every node has a kernel somewhere, so that a session is possible.
+        nodes: number of nodes without constants.
+        cpu_nodes, cpu_compute: number of nodes on the CPU, and of compute nodes among them.
+        partitions: number of graphs that DirectML fuses.
+        alone: number of nodes on DirectML outside of fused graphs. Casts do not count: FP16 saves more than they cost.
+        crossings, crossing_bytes: number of tensors copied between devices in each run, and their size in bytes, as far
+            as known.
+        model_bytes, feed_bytes: size in bytes of all tensors, and of inputs and outputs (``None`` if a size is free).
+        runs: whether every node has a kernel on some provider, so that a session is possible.
     """
 
     opset: int
@@ -43,7 +46,7 @@ class Figures:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that a run reads or copies at least: weights, inputs, outputs and copies between devices."""
+        """The least number of bytes that a run reads or copies: weights, inputs, outputs and copies between devices."""
         return self.model_bytes + (self.feed_bytes or 0) + self.crossing_bytes
 
     @property
@@ -73,7 +76,7 @@ class Candidate:
         proof: outcome of its proof; empty without one.
         reason: why a step refuses it, or it is not proved; otherwise empty.
         devices: devices on which it passed.
-        time: its median as a multiple of the input's; ``None`` if it was not timed.
+        time: its median time as a multiple of the original model's; ``None`` if it was not timed.
         same: names of other candidates that give the same model.
     """
 
@@ -92,13 +95,15 @@ class Tuned:
     """The result of ``tune``.
 
     Attributes:
-        before: the original model.
+        before: the figures of the original model.
         candidates: best first, those that a step refuses last.
-        chosen, recipe: the best that passed, or the best by rank without proofs; empty if there is none.
+        chosen, recipe: name and recipe of the best candidate that passed, or of the best by rank if there were no
+            proofs; empty if there is none.
         left_out: candidates that were not tried, each with the reason.
         free: dimensions of inputs without a size: DirectML fuses no node that depends on them.
         searched_seconds: time of the ranking.
-        exit_code: 0 one was found, and proved if required; 1 no candidate is good; 3 a required check did not run.
+        exit_code: 0: a recipe was found, and proved if required; 1: no candidate is good; 3: a required check did not
+            run.
     """
 
     model: str

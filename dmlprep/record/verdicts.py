@@ -11,10 +11,10 @@ from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 
 REAL_INPUTS = "pass real inputs with --feeds; dmlprep feeds makes them from pictures, audio or text"
-"""The remedy for synthetic inputs."""
+"""The remedy to show if the inputs were synthetic."""
 
 EXIT_CODES = {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}
-"""The exit code of the command line by the outcome that decides."""
+"""The exit code of the command line for each outcome of a verdict that decides."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +35,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     driver: str = ""
 
     def also(self, *details: str) -> DeviceInfo:
-        """Return the device with more details; empty ones are left out."""
+        """Return a copy of the device with more details; empty ones are left out."""
         return msgspec.structs.replace(self, details=[*self.details, *filter(None, details)])
 
     def __str__(self) -> str:
@@ -43,21 +43,24 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one check. Not run is never passed.
+    """The outcome of one check. A check that did not run never counts as passed.
 
     Attributes:
         outcome: ``not-proven``: it ran, on inputs that prove nothing.
         reason: why it did not pass; empty if it passed.
         tolerance: for people: the name of the tolerance and its numbers.
         tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty if nothing ran.
+        feeds: number of sets of inputs that ran.
         decides: whether it decides about the model; otherwise it is information.
-        predicted, predicted_by: predicted worst relative error of a DirectML session on an FP16 model, and its source.
-            The largest counts of: the FP16 emulation with the device's rounding on the same feeds, the original's own
+        predicted: predicted worst relative error of a DirectML session on an FP16 model. It is the largest of three
+            numbers: the error in the FP16 emulation with the device's rounding on the same feeds, the original's own
             noise, and the effect of last bits on a quantised original.
-        inputs: ``given`` by the user, or ``seeded``, which proves less; empty if the check needs none.
+        predicted_by: the source of the largest of the three.
+        inputs: ``given`` by the user, or ``seeded`` (random), which proves less; empty if the check needs none.
         metric, values: the user's own measure, which decided instead of the tolerance, and its results, feed by feed.
-        measured: time of an earlier measurement (``2026-11-22T14:03:12Z``, UTC) on equal files and an equal device.
-        ended: the failure of a session of the check before it had a result; otherwise empty.
+        measured: time of an earlier measurement (``2026-11-22T14:03:12Z``, UTC) on equal files and an equal device,
+            whose result this is; empty if it was measured now.
+        ended: how a session of the check failed before it had a result; otherwise empty.
     """
 
     check: Check
@@ -84,7 +87,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("a verdict that did not pass needs a reason")
 
     def on(self, inputs: Literal["", "given", "seeded"], *, remind: bool = True) -> Verdict:
-        """Return the verdict with its inputs' origin; ``remind``: add a note that seeded ones prove less (DP710)."""
+        """Return a copy of the verdict with the origin of its inputs.
+
+        With ``remind``, outputs that were compared on seeded inputs add the note DP710, that they prove less.
+        """
         verdict = msgspec.structs.replace(self, inputs=inputs)
         if not (verdict.on_made_inputs and remind):
             return verdict
@@ -100,7 +106,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def on_made_inputs(self) -> bool:
-        """True if outputs were compared on synthetic inputs."""
+        """True if outputs were compared on synthetic (seeded) inputs."""
         return self.inputs == "seeded" and bool(self.outputs)
 
     @property

@@ -113,13 +113,13 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
     """Return the table of ``--target all``: a line a release, and the first release that runs all compute."""
     table = [
         path,
-        f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'crossings':>10}",
+        f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'copies':>10}",
     ]
     whole: str = ""
     for target, record, placement in rows:
         loads = not any(f.code in ("DP520", "DP521", "DP507") for f in record.findings)
         if placement is None or not loads:
-            table.append(f"{target.name:<14} {'yes' if loads else 'no':<6} {'not known' if loads else '-':>12}")
+            table.append(f"{target.name:<14} {'yes' if loads else 'no':<6} {'unknown' if loads else '-':>12}")
             whole = ""
             continue
         away = len(placement.compute_on_cpu)

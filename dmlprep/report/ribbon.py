@@ -180,7 +180,7 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
     for (value, to, producer, consumer), size in zip(
         zip(*columns, strict=True), numbers(crossings.nbytes), strict=True
     ):
-        text = bytes_text(size) if size >= 0 else "not known"
+        text = bytes_text(size) if size >= 0 else "unknown"
         yield Copied(value, to == "d", named(producer, "an input"), named(consumer, "a skipped node"), text)
 
 

@@ -223,13 +223,13 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
         (
             name,
             f"{placed.dml_nodes} of {placed.nodes} nodes",
-            "not known" if placed.flop_share is None else percent(placed.flop_share),
+            "unknown" if placed.flop_share is None else percent(placed.flop_share),
             str(placed.partitions),
             str(placed.crossings),
         )
         for name, placed in (("before", before), ("after", after))
     ]
-    show_table(console, ("", "on DirectML", "of operations", "fused partitions", "crossings"), rows)
+    show_table(console, ("", "on DirectML", "of operations", "fused partitions", "CPU-GPU copies"), rows)
 
 
 def _show_bisected(bisection: Bisected, console: Console) -> None:

@@ -11,7 +11,7 @@ from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
 from dmlprep.report.tables import show_table
 
-_COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "nodes", "time", "proof")
+_COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "copies", "bytes", "nodes", "time", "proof")
 
 
 def show_tuned(tuning: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:

@@ -19,7 +19,7 @@ _LIST = "dmlprep doctor --adapters lists them"
 
 
 def listing() -> tuple[tuple[Adapter, ...], str]:
-    """Return the adapters of this machine, and the reason if there are none.
+    """Return the adapters of this machine, and the reason if there are none; otherwise the reason is empty.
 
     On Windows these are all adapters of DXGI, in its order. On Linux it is lavapipe, the CPU driver of the installed
     runtime, whose memory, driver and LUID are unknown.
@@ -63,7 +63,13 @@ def _lavapipe(facts: Mapping[str, str]) -> Adapter:
 def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") -> int | None:
     """Return the number of the adapter that the user chose, by number, by vendor or by a part of its name.
 
-    ``None`` without a choice. ``on`` is the device: a name is refused on ``cpu``.
+    Args:
+        name: a vendor, or a part of a name; ``None`` without a choice by name.
+        device_id: the number; ``None`` without a choice by number.
+        on: the device, ``dml`` or ``cpu``; on ``cpu`` a name is refused.
+
+    Returns:
+        The number; ``None`` without a choice.
 
     Raises:
         UsageError: both a name and a number are set; no adapter matches, or several do; this system has no choice.
@@ -96,7 +102,10 @@ def _matching(name: str, adapters: Sequence[Adapter], reason: str) -> int:
 
 
 def gpu_listing() -> GpuListing:
-    """Return the GPUs of this machine that ``--gpu`` accepts, and why others cannot be used; empty except on Linux."""
+    """Return the GPUs of this machine that ``--gpu`` accepts, and why others cannot be used.
+
+    There are no GPUs except on Linux, and the problem says so.
+    """
     from dmlprep.runtime.linux.gpus import GpuListing, find
     from dmlprep.runtime.linux.layout import Layout
 
@@ -109,9 +118,11 @@ def gpu_listing() -> GpuListing:
 
 
 def choose_gpu(name: str | None, *, on: str = "dml") -> str:
-    """Return the number of the GPU that the user chose by ``auto``, number, vendor or part of a name; empty for none.
+    """Return the number of the GPU that the user chose, as text for ``SessionOptions.gpu``; empty without a choice.
 
-    The result is for ``SessionOptions.gpu``. ``on`` is the device: a GPU is refused on ``cpu``.
+    Args:
+        name: ``auto``, a number, a vendor or a part of a name; ``None`` without a choice.
+        on: the device, ``dml`` or ``cpu``; on ``cpu`` a GPU is refused.
 
     Raises:
         UsageError: this system has no choice, or several GPUs match.

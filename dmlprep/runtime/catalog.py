@@ -18,8 +18,9 @@ _LIMIT = 30.0
 
 
 def catalog_lines(system: str = sys.platform) -> list[str]:
-    """Return one line for each provider that Windows ML has for this machine; empty without the package ``windowsml``.
+    """Return one line of text for each provider that Windows ML has for this machine.
 
+    Without the package ``windowsml``, there are no lines. If the catalog does not answer, the only line says so.
     DirectML is not in the result. Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime for Windows has
     it.
     """

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def dml_status(release: str = "", *, again: bool = False, session: SessionOptions | None = None) -> DmlStatus:
-    """Return whether DirectML is available here. The self-test runs (10 s) unless its result for these files is known.
+    """Return whether DirectML is available here, and why not. The self-test runs (10 s) unless its result is known.
+
+    A saved result is valid only for the same files.
 
     Args:
         release: on Linux, the exact release of ONNX Runtime; empty for the one of ``session``.
@@ -56,8 +58,8 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
 def release_for(version: str) -> str:
     """Return the release for ``dml_status`` and ``open_dml`` that is nearest to a version of ONNX Runtime.
 
-    On Linux this is an installed release: the same version, the same minor version, or the default. On other systems it
-    is empty, because there is only one.
+    On Linux this is an installed release: the same version, the same minor version, or the default; empty if none is
+    installed. On other systems it is empty, because there is only one.
     """
     if not sys.platform.startswith("linux"):
         return ""
@@ -69,7 +71,10 @@ def release_for(version: str) -> str:
 
 
 def another_release(device: DeviceInfo, wanted: str) -> str:
-    """Return a note for the verdict if ``device`` ran another release of ONNX Runtime than ``wanted``, or nothing."""
+    """Return a note for the verdict if ``device`` ran another minor release of ONNX Runtime than ``wanted``.
+
+    Otherwise, and if one of the two is unknown, return ``""``.
+    """
     ran = device.onnxruntime
     if not ran or not wanted or ran.split(".")[:2] == wanted.split(".")[:2]:
         return ""
@@ -79,7 +84,8 @@ def another_release(device: DeviceInfo, wanted: str) -> str:
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
     """Return a host for DirectML sessions, on Linux with exactly this release; empty: the one of ``session``.
 
-    The adapter of ``session`` is tested now; any other adapter is tested before its first session.
+    A host starts one worker process that serves all its sessions. The adapter of ``session`` is tested now; any other
+    adapter is tested before its first session.
 
     Raises:
         CheckNotRun: DirectML is not available, or it failed its self-test; the message gives the reason.
@@ -95,7 +101,7 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
 
 
 def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on DirectML, in the child process of ``host``, or in one that ends with the session.
+    """Load a model on DirectML in the worker of ``host``, or in a new worker that ends with the session.
 
     Raises:
         CheckNotRun: DirectML is not available.
@@ -105,7 +111,7 @@ def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHos
 
 
 def fp16_traits(status: DmlStatus) -> list[str]:
-    """Return the notes of a report on FP16 on this device."""
+    """Return sentences for a report on how the tested device rounds to FP16; empty if unknown."""
     return _traits(status.fp16.rounding)
 
 
@@ -183,7 +189,10 @@ def _damage(layout: Layout, release: str) -> str:
 
 
 def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
-    """Run the self-test. ``lasting`` is true if the result describes the files, not a temporary state."""
+    """Run the self-test on a new host, and return its result as builtins.
+
+    ``lasting`` is true if the result describes the files, not a temporary state.
+    """
     facts: dict[str, str] = {}
     try:
         with make() as host:
@@ -212,7 +221,7 @@ def status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str],
 
 
 class _TestedHost(SessionHost):
-    """A host that checks and self-tests each adapter before its first session, except those in ``tested``.
+    """A host that checks and self-tests each adapter before its first session, except the adapters in ``tested``.
 
     ``tested`` has the FP16 notes for the report, by adapter.
     """
@@ -257,7 +266,7 @@ def _adapter(session: SessionOptions) -> _Which:
 
 
 def _lines(session: SessionOptions) -> dict[str, str]:
-    """Return the session options that choose the adapter."""
+    """Return the options of the worker's protocol that choose the adapter."""
     chosen = {} if session.device_id is None else {"device_id": str(session.device_id)}
     if session.performance_preference != "default":
         chosen["performance_preference"] = session.performance_preference
@@ -265,7 +274,10 @@ def _lines(session: SessionOptions) -> dict[str, str]:
 
 
 def _no_adapter(session: SessionOptions) -> DmlStatus | None:
-    """Return why this adapter cannot be used: it is missing, or a software adapter without a request."""
+    """Return the status of an adapter that cannot be used; ``None`` if it can be used.
+
+    An adapter cannot be used if it is missing, or is a software adapter that the user did not name.
+    """
     from dmlprep.portable import device
 
     reason, fix = device.session_problem(_lines(session))
@@ -293,7 +305,10 @@ def _status_on_windows(session: SessionOptions) -> DmlStatus:
 
 @cache
 def _test_on_windows(which: _Which) -> Mapping[str, Any]:
-    """Run the self-test, once in a process for each adapter: every session needs its result."""
+    """Return the result of the self-test on an adapter. The test runs once in a process for each adapter.
+
+    Every session needs this result.
+    """
     if isinstance(which, int):
         session = SessionOptions(device_id=which)
     else:

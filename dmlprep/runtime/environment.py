@@ -16,24 +16,24 @@ RUNTIMES = (
     *("onnxruntime", "onnxruntime-directml", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn"),
     *("onnxruntime-training", "onnxruntime-windowsml", "ort-nightly", "ort-nightly-directml"),
 )
-"""Packages that all install the folder ``onnxruntime``."""
+"""Packages that all install the folder ``onnxruntime``, so that only one of them works."""
 
 WITH_DIRECTML = ("onnxruntime-windowsml", "onnxruntime-directml", "ort-nightly-directml")
-"""The packages among them with the DirectML provider. Only the first one still gets new releases."""
+"""The packages of ``RUNTIMES`` with the DirectML provider. Only the first one still gets new releases."""
 
 NEWEST_DIRECTML = "1.24.4"
 """The last release of onnxruntime-directml on PyPI, as of November 2026."""
 
 _NEEDS = re.compile(r"(?P<name>[A-Za-z0-9._-]+) *>=(?P<least>[0-9.]+)(?P<elsewhere> *; *sys_platform != .win32.)?")
-"""A requirement of a package, without extras."""
+"""Matches a requirement of a package, without extras."""
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
 
 
 def installed_versions(names: Iterable[str], path: list[str] | None = None) -> dict[str, str]:
-    """Return the versions of the named packages that are installed in the folders ``path`` (default: ``sys.path``).
+    """Return the versions of the named packages by name, for those that are installed.
 
-    No package is imported.
+    ``path`` has the folders to search (default: ``sys.path``). No package is imported.
     """
     from importlib import metadata  # slow to import, and each worker imports this module
 
@@ -44,7 +44,7 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: ``2.4.6rc1`` becomes (2, 4, 6). Anything after the last number is ignored."""
+    """Return the numbers of a version: ``2.4.6rc1`` becomes (2, 4, 6). Text after the last number is ignored."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
 
@@ -54,7 +54,10 @@ def _normal(name: str) -> str:
 
 
 def runtime_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
-    """Return problems with the ONNX Runtime packages of this environment, each with the pip command that fixes it."""
+    """Return problems with the ONNX Runtime packages of this environment, each with the pip command that fixes it.
+
+    The list is empty if there are none. ``path`` and ``system`` replace ``sys.path`` and ``sys.platform``.
+    """
     versions = installed_versions(RUNTIMES, path)
     pip = f"{python()} -m pip"
     if not versions:
@@ -73,7 +76,10 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
 
 
 def requirement_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
-    """Return packages that are older than dmlprep requires. Another package may have made pip install them later."""
+    """Return a finding for each package that is older than dmlprep requires.
+
+    The reason can be another package: pip installed the older version for it later.
+    """
     from importlib import metadata
 
     about = metadata.distributions(name="dmlprep", path=sys.path if path is None else path)
@@ -91,7 +97,10 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
 
 
 def genai_findings(path: list[str] | None = None) -> list[Finding]:
-    """Return a finding if the onnxruntime-directml that onnxruntime-genai-directml requires is missing."""
+    """Return a finding if the onnxruntime-directml that the installed onnxruntime-genai-directml requires is missing.
+
+    The list is empty if there is no such problem.
+    """
     from importlib import metadata
 
     name, runtime = "onnxruntime-genai-directml", "onnxruntime-directml"
@@ -111,7 +120,7 @@ def genai_findings(path: list[str] | None = None) -> list[Finding]:
 
 
 def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None:
-    """Return why DirectML is not available, with the fix for this system; ``None`` if it is available."""
+    """Return a finding with the reason why DirectML is not available, and the fix; ``None`` if it is available."""
     if status.available:
         return None
     known = {
@@ -125,17 +134,20 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
 
 
 def install_line() -> str:
-    """Return the command that installs ONNX Runtime with DirectML on Windows: one of two packages, never both."""
+    """Return the command that installs ONNX Runtime with DirectML on Windows, as text for users.
+
+    It names two packages; only one of them may be installed.
+    """
     return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, up to {NEWEST_DIRECTML})"
 
 
 def python() -> str:
-    """Return how to call this Python on a command line."""
+    """Return the path of this Python, quoted for a command line if it has a space."""
     return f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
 
 
 def system_name() -> str:
-    """Return the system, its release and the machine type."""
+    """Return the system, its release and the machine type as one text."""
     return f"{platform.system()} {platform.release()} {platform.machine()}"
 
 
@@ -147,9 +159,10 @@ def system_libraries() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """Return this user's cache folder:
+    """Return this user's cache folder; ``None`` if this user has none.
 
-    ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``.
+    It is ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``; on Windows
+    ``%LOCALAPPDATA%``.
     """
     cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
     if Path(cache).is_absolute():

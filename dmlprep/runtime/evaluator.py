@@ -28,7 +28,7 @@ class _Numpy:
 
 
 class EvaluatorWorker(Worker):
-    """Serves models with ``onnx.reference.ReferenceEvaluator``."""
+    """A worker that serves models with ``onnx.reference.ReferenceEvaluator`` instead of ONNX Runtime."""
 
     def __init__(self, device: str, exchange: Path, out: BinaryIO) -> None:
         super().__init__(device, exchange, out, ort=_Numpy)
@@ -70,7 +70,7 @@ class EvaluatorWorker(Worker):
 
 
 def _gather_elements() -> Any:
-    """Return a GatherElements without the limit of 64 elements along the axis in the evaluator of onnx 1.23."""
+    """Return a class for GatherElements without the limit in the evaluator of onnx 1.23: 64 elements along the axis."""
     from onnx.reference.op_run import OpRun
 
     class GatherElements(OpRun):  # type: ignore[misc, unused-ignore]
@@ -83,7 +83,7 @@ def _gather_elements() -> Any:
 
 
 _SPELLINGS = {b"bilinear": b"linear", b"bicubic": b"cubic"}
-"""Modes of GridSample before opset 20, and their later names. The evaluator of onnx 1.23 only knows the later ones."""
+"""New names for modes of GridSample before opset 20. The evaluator of onnx 1.23 only knows the new names."""
 
 
 def _respell(proto: onnx.ModelProto) -> None:
@@ -94,7 +94,7 @@ def _respell(proto: onnx.ModelProto) -> None:
 
 
 def _described(kind: onnx.TypeProto) -> list[str]:
-    """Return element type and dims of a value, in the form of the protocol."""
+    """Return element type and dimensions of a value, as fields of the worker's protocol."""
     if not kind.HasField("tensor_type"):
         return [kind.WhichOneof("value") or "unknown"]
     tensor = kind.tensor_type

@@ -1,4 +1,4 @@
-"""Identify a DirectML device and all software that computes on it. A verdict is reused only for the same identity."""
+"""Identify a DirectML device and all software that computes on it. A verdict is only reused for an equal identity."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dmlprep.runtime.types import SessionOptions
 def dml_identity(session: SessionOptions | None = None) -> str:
     """Return the device, its driver, DirectML, ONNX Runtime, and on Linux a digest of the runtime and the processor.
 
-    The result is empty if the device or its driver cannot be identified. Examples are a GPU on Linux, and a software
-    adapter or a preference on Windows. It is also empty if DirectML is not available.
+    The result is one text, for comparison only. It is empty if DirectML is not available, or if the device or its
+    driver cannot be identified. Examples are a GPU on Linux, and a software adapter or a preference on Windows.
     """
     from dmlprep.runtime.dml import dml_status, release_for
 

@@ -14,21 +14,27 @@ _PLACE = re.compile(r"\b8[0-9A-Fa-f]{7}\b|\w+\.cpp\(\d+\)")
 
 
 def newest_opset(message: str) -> tuple[str, str] | None:
-    """Return the opset of a refused model, and the newest opset that this release loads."""
+    """Return the opset of a refused model, and the newest opset that this release loads.
+
+    Return ``None`` if the message is another one.
+    """
     match = _OPSET.search(message)
     return (match[1], match[2]) if match else None
 
 
 def lacks_a_kernel(message: str) -> bool:
-    """Return whether no provider of the session has a kernel for a node."""
+    """Return whether the message says that no provider of the session has a kernel for a node."""
     return any(text in message for text in _NO_KERNEL)
 
 
 def fuses_an_output_away(message: str) -> bool:
-    """Return whether a fusion removes the value that an output copies."""
+    """Return whether the message says that a fusion removed the value that an output copies."""
     return _FUSED_AWAY in message
 
 
 def signature(message: str) -> tuple[str, ...]:
-    """Return the common part of all messages of one failure: HRESULTs and places in the source, or the text."""
+    """Return the part that all messages of one failure share.
+
+    It consists of HRESULTs and places in the source; without them, of the whole text.
+    """
     return tuple(sorted(set(_PLACE.findall(message)))) or (message,)

@@ -23,21 +23,25 @@ from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
 OPSET = 17
-"""The opset of the models. Every release since 1.15 has DirectML kernels of this opset for the operators below."""
+"""The opset of the models. Every release since 1.15 has DirectML kernels of this opset for the operators of the
+models."""
 
 FP32_BOUND = 1e-5
 """Largest max |d| / max |reference|: for a sum of up to 147 FP32 products, 2^-24 each, with slack for the order."""
 
 FP16_BOUND = 5e-3
-"""The same for FP16: inputs and outputs rounded to FP16 (2^-11 to nearest, 2^-10 toward zero), sums of 64 products in
-FP32."""
+"""The same for FP16: inputs and outputs rounded to FP16 (2^-11 to nearest, 2^-10 toward zero), sums of 64 products
+in FP32."""
 
 _TIME_LIMIT = 120.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """One known model: nodes (onnx.NodeProto), feeds, its one output, and the bound of max |d| / max |expected|."""
+    """One model with a known result: nodes (onnx.NodeProto), feeds, its one output, and the bound of the error.
+
+    The error is max |d| / max |expected|.
+    """
 
     name: str
     nodes: list[Any]
@@ -48,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """The result of the self-test.
+    """The result of the self-test, with the names of the models that passed.
 
     ``failures`` has one sentence for each failed model; it is empty if the device is reliable.
     """
@@ -63,14 +67,14 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 
 def _convolution(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
-    """Compute a valid convolution of [1, C, H, W] with [M, C, K, K], in 64 bits."""
+    """Return a convolution without padding of [1, C, H, W] with [M, C, K, K], computed in 64 bits."""
     view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(2, 3))
     result: np.ndarray = np.einsum("nchwij,mcij->nmhw", view[:, :, ::stride, ::stride], w.astype(np.float64))
     return result
 
 
 def cases() -> Iterator[Case]:
-    """Yield the known models."""
+    """Yield the models of the self-test."""
     from onnx.helper import make_node as node
 
     x, w = _random(1, 1, 3, 32, 32), _random(2, 8, 3, 7, 7)
@@ -165,13 +169,13 @@ def failures_text(failures: Sequence[str]) -> str:
 def _without_numbers(fault: str) -> str:
     """Return the fault without numbers that differ between sessions: addresses, and ``Exception(3) tid(1f)``.
 
-    An HRESULT is kept, although it is a number too.
+    An HRESULT remains, although it is a number too.
     """
     return f"{diagnose(fault)}" + re.sub(r"\([^()]*\)|\b[0-9A-Fa-f]{8,}\b", "", fault)
 
 
 def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfTest:
-    """Run the known models and the FP16 probe, on the adapter of ``device_id`` or ``performance_preference``.
+    """Run the models and the FP16 probe on the adapter of ``device_id`` or ``performance_preference``.
 
     A model that fails in any way counts as one failure, and raises no error.
     """

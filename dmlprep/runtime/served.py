@@ -39,13 +39,13 @@ _CLOSE_SECONDS = 60.0
 """Seconds that a worker may take to release a model."""
 
 _NO_ROOM = 1 << 20
-"""If an output is truncated and fewer bytes than this are free, the disk was full."""
+"""If an output is truncated and fewer bytes than this are free on the disk, the disk was full."""
 
 _PROFILE = 128 << 20
-"""Largest profile in bytes; a run of 10,000 nodes writes 4 MB."""
+"""Limit for the size of a profile, in bytes; a run of 10,000 nodes writes 4 MB."""
 
 _FED = itertools.count(1)
-"""Numbers for feeds that stay in a worker, unique over all sessions."""
+"""Numbers for the files of feeds that stay in a worker, unique over all sessions."""
 
 Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
 
@@ -56,7 +56,11 @@ def _in_place(_child: Child, path: Path, options: SessionOptions) -> tuple[str, 
 
 @contextlib.contextmanager
 def _in_its_words(child: Child, where: str) -> Iterator[None]:
-    """Parse an answer. If it does not follow ``wire.py``, end the worker and raise a SessionFailure."""
+    """End the worker if an answer that is parsed in this ``with`` block does not follow ``wire.py``.
+
+    Raises:
+        SessionFailure: the answer does not follow ``wire.py``.
+    """
     try:
         yield
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, StopIteration, RecursionError) as error:
@@ -65,7 +69,7 @@ def _in_its_words(child: Child, where: str) -> Iterator[None]:
 
 
 class SessionHost:
-    """Serves models from one worker process, one after another or several together.
+    """Opens sessions that one worker process serves, one after another or several together.
 
     A worker takes 0.4 s (CPU) to several seconds (DirectML on Linux) to start. So callers with many models keep one
     host. A worker that died is replaced at the next ``open``. The sessions that it served stay dead, and their methods
@@ -98,7 +102,7 @@ class SessionHost:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The facts that the worker reported: versions, driver, adapter."""
+        """The facts that the worker reported (versions, driver, adapter), by name. Starts a worker if there is none."""
         self.worker()
         return self._facts
 
@@ -124,16 +128,16 @@ class SessionHost:
         return self._child
 
     def begin(self) -> None:
-        """Start the worker without waiting: it imports while the caller does other work.
+        """Start the worker without waiting: it imports its modules while the caller does other work.
 
-        A failure is reported later.
+        If it does not start, the next ``open`` reports the failure.
         """
         if self._child is None and self.begun is None:
             with contextlib.suppress(SessionFailure, CheckNotRun):
                 self.begun = self._start()
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
-        """Load a model.
+        """Load a model in the worker, and return its session.
 
         Raises:
             SessionFailure: it cannot be loaded; ``where`` is the model.
@@ -172,7 +176,10 @@ class SessionHost:
         self._readable.update(path.resolve() for path in paths)
 
     def _serving(self, path: Path, options: SessionOptions) -> tuple[Child, list[list[str]]]:
-        """Return a worker that may read the model, and the request to confine it if it is not confined yet."""
+        """Return a worker that may read the model, and the request lines that confine it.
+
+        There are no lines if the worker is already confined, or never confines itself.
+        """
         child = self.worker()
         if self._needs is None:
             return child, []
@@ -194,7 +201,7 @@ class SessionHost:
         return child, [["confine", *map(str, sorted(child.readable))]]
 
     def memory(self) -> MemoryUse:
-        """Return the memory that the worker has used so far.
+        """Return the memory that the worker has used so far, in bytes.
 
         Raises:
             SessionFailure: the worker does not report it.
@@ -230,7 +237,11 @@ def _may_read(readable: Set[Path], file: Path) -> bool:
 
 
 def _seconds(row: Sequence[str]) -> float:
-    """Return the seconds of a ``took`` row; raise a ValueError if they are not a valid time."""
+    """Return the seconds of a ``took`` row of an answer.
+
+    Raises:
+        ValueError: they are not a valid time.
+    """
     seconds = float(row[1])
     if not 0 <= seconds < math.inf:  # NaN is not
         raise ValueError(f"{row[1]} seconds")
@@ -238,7 +249,10 @@ def _seconds(row: Sequence[str]) -> float:
 
 
 def _allowed(options: SessionOptions, fed: int = 0) -> Allowance | None:
-    """Return the limits of a request, from the size of the model and of its feeds."""
+    """Return the limits of a request, from the size of the model and of its feeds (``fed`` bytes).
+
+    Return ``None`` if the size of the model is unknown.
+    """
     if options.model_bytes is None:
         return None
     limits = in_force()
@@ -269,7 +283,7 @@ def option_lines(options: SessionOptions) -> list[list[str]]:
 class Session:
     """A model that is loaded in a worker. Every method may raise ``SessionFailure``.
 
-    ``load_seconds``: how long the worker took to create the session; ``None`` if unknown.
+    ``load_seconds``: the seconds that the worker took to create the session; ``None`` if unknown.
     """
 
     def __init__(
@@ -292,17 +306,20 @@ class Session:
         child.sessions += 1
 
     def owned_by(self, host: SessionHost) -> Session:
-        """Make ``host`` end with this session."""
+        """Make this session close ``host`` when it closes, and return this session."""
         self._owner = host
         return self
 
     @property
     def alive(self) -> bool:
-        """True if the worker is alive."""
+        """True if the worker is alive, so that the session can answer."""
         return self.child.alive
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Run the model; return the named outputs, or all. It refuses outputs that are not tensors: see ``run_any``."""
+        """Run the model; return the outputs named in ``outputs``, or all, as arrays by name.
+
+        An output that is not a tensor is refused with a ``SessionFailure``: see ``run_any``.
+        """
         result: dict[str, np.ndarray] = {}
         for name, value in self.run_any(feeds, outputs).items():
             if value is None:
@@ -315,11 +332,11 @@ class Session:
     def run_any(
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
-        """Run the model like ``run``, but also with sequences and optionals."""
+        """Run the model like ``run``, but accept and return also sequences (lists) and empty optionals (``None``)."""
         return self._outputs(self._fed(feeds, outputs, "run"), outputs)
 
     def hold(self, values: Sequence[CarriedValue], *, shared: bool) -> None:
-        """Keep values in the session for ``step``; they replace those of an earlier call.
+        """Make the session keep values between the runs of ``step``; they replace those of an earlier call.
 
         ``shared``: input and output of each value share one memory. Its initial content is zeros, or undefined on
         DirectML on Linux. Otherwise an output of one step is the input of the next one.
@@ -328,7 +345,7 @@ class Session:
         self._ask([*lines, ["hold", str(self._number), "shared" if shared else "grown"]])
 
     def step(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """Run once with the values of ``hold``, which stay in the worker, and the other inputs."""
+        """Run once with the values that ``hold`` keeps, and with ``feeds``; return the outputs named in ``outputs``."""
         result: dict[str, np.ndarray] = {}
         for name, value in self._outputs(self._fed(feeds, outputs, "step"), outputs).items():
             if not isinstance(value, np.ndarray):
@@ -337,7 +354,7 @@ class Session:
         return result
 
     def _outputs(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
-        """Return the outputs of a run; all of them must be present."""
+        """Return the outputs in the answer of a run, and check that all wanted ones are present."""
         with _in_its_words(self.child, str(self.path)):
             values = self._values(answer)
             wanted = outputs if outputs is not None else [value.name for value in self.outputs]
@@ -346,14 +363,15 @@ class Session:
         return values
 
     def bind(self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None) -> None:
-        """Send feeds to the worker for ``time``; ``outputs`` as in ``run``."""
+        """Send feeds to the worker for later calls of ``time``; ``outputs`` as in ``run``."""
         self._fed(feeds, outputs, "bind")
 
     def time(self, count: int, seconds: float, *, on_device: bool = False) -> tuple[float, ...]:
-        """Run with the feeds of ``bind``, up to ``count`` times; return the seconds of each run in the worker.
+        """Run with the feeds of ``bind``, up to ``count`` times; return the seconds of each run.
 
-        After the first, no run starts later than ``seconds``. ``on_device``: inputs are on the device already, and
-        outputs stay there. Otherwise the time of a run includes both copies.
+        The worker measures them. After the first, no run starts later than ``seconds`` after the beginning.
+        ``on_device``: inputs are on the device already, and outputs stay there. Otherwise the time of a run includes
+        both copies.
         """
         how = "device" if on_device else "host"
         answer = self._ask([["time", str(self._number), how, str(count), repr(float(seconds))]], seconds)
@@ -366,7 +384,7 @@ class Session:
     def _fed(
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None, word: str
     ) -> list[list[str]]:
-        """Send the request ``word`` with these feeds and outputs."""
+        """Send these feeds and output names with the request ``word``; return the answer."""
         if not self.child.alive:
             raise failure("crash", f"{self.child.name} has ended", str(self.path))
         declared = {value.name: value for value in self.inputs}
@@ -425,7 +443,11 @@ class Session:
             _discard(path)
 
     def placement(self) -> tuple[NodePlacement, ...]:
-        """Return the provider of each node, before fusion; needs ``record_placement``."""
+        """Return the provider of each node, before fusion.
+
+        Raises:
+            UsageError: the session was opened without ``record_placement``.
+        """
         if not self._options.record_placement:
             raise UsageError("the session was opened without record_placement")
         answer = self._ask([["placement", str(self._number)]])
@@ -433,7 +455,13 @@ class Session:
             return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
 
     def timings(self) -> tuple[NodeTiming, ...]:
-        """Return the time of each kernel over all runs so far; needs ``profile``. This ends the profiling."""
+        """Return the time of each kernel over all runs so far.
+
+        The first call ends the profiling, so later calls return the same times.
+
+        Raises:
+            UsageError: the session was opened without ``profile``.
+        """
         if not self._options.profile:
             raise UsageError("the session was opened without profile")
         if self._timings is None:
@@ -447,7 +475,7 @@ class Session:
         return self._timings
 
     def _ask(self, lines: list[list[str]], seconds: float = 0.0) -> list[list[str]]:
-        """Send a request to the worker, with ``seconds`` of additional time."""
+        """Send a request to the worker, with ``seconds`` of additional time; return the answer."""
         allowed = _allowed(self._options, self._fed_bytes)
         return self.child.ask(
             lines,
@@ -458,7 +486,7 @@ class Session:
         )
 
     def close(self) -> None:
-        """Release the model. End the worker if it was started only for this session."""
+        """Release the model. A worker that was started only for this session ends."""
         if self._closed:
             return
         self._closed = True
@@ -481,7 +509,11 @@ class Session:
 
 
 def _next(rows: Iterator[list[str]], count: int) -> list[list[str]]:
-    """Return the rows of a sequence's items; raise a ValueError if there are too few."""
+    """Return the next ``count`` rows, the items of a sequence.
+
+    Raises:
+        ValueError: there are fewer rows.
+    """
     items = list(itertools.islice(rows, count))
     if len(items) < count:
         raise ValueError(f"a sequence of {count} tensors ends early")
@@ -506,7 +538,7 @@ def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str
 
 
 def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:
-    """Return the time of each kernel from a profile of ONNX Runtime, in the order of their first call.
+    """Return the total time of each kernel in a profile of ONNX Runtime, in the order of their first calls.
 
     Raises:
         ValueError: the bytes are not a profile.

@@ -44,13 +44,16 @@ _REQUESTS = ("hello", "load", "run", "hold", "step", "bind", "time", "memory", "
 
 
 def element_name(kind: str) -> str:
-    """Return numpy's name of an element type: ``float32`` for ``tensor(float)``. Other types stay unchanged."""
+    """Return numpy's name of an element type: ``float32`` for ``tensor(float)``.
+
+    Types that are not tensors stay unchanged.
+    """
     name = kind[len("tensor(") : -1] if kind.startswith("tensor(") else kind
     return _ELEMENT.get(name, name)
 
 
 class Refused(Exception):
-    """A request that cannot be fulfilled; the worker continues."""
+    """A request cannot be fulfilled, and the worker continues. ``kind`` is the kind of failure: ``load``, ``run``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -62,9 +65,10 @@ class Bound:
     """Feeds of a session by input, and names of the requested outputs, ready to run.
 
     Attributes:
-        call: runs once; inputs and outputs are in the host's memory.
+        call: a function that runs once; inputs and outputs are in the host's memory.
         values: whether ``feeds`` are ONNX Runtime's own tensors.
-        on_device: runs once; inputs and outputs are in the device's memory. ``None`` until it is first used.
+        on_device: a function that runs once; inputs and outputs are in the device's memory. ``None`` until it is first
+            used.
     """
 
     names: list[str]
@@ -75,7 +79,7 @@ class Bound:
 
 
 class Worker:
-    """Holds the sessions by number."""
+    """The sessions of a worker process, by number. Each request of the protocol is a method."""
 
     def __init__(self, device: str, exchange: Path, out: BinaryIO, ort: Any = None) -> None:
         if ort is None:
@@ -113,7 +117,7 @@ class Worker:
                 self.say("device", key, value)
 
     def confine(self, *paths: str) -> None:
-        """Restrict this process: it may read only these paths and the exchange folder, and write only results."""
+        """Restrict this process to reading these paths and the exchange folder, and to writing results."""
         os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.results)))
         confine(read=[*paths, self.exchange], write=[self.results])
 
@@ -151,10 +155,10 @@ class Worker:
                 self.say(word, value.name, element_name(value.type), *dims)
 
     def source(self, model: Path, options: dict[str, str]) -> str | bytes:
-        """Return the model's path, or its bytes if ONNX Runtime cannot open the path.
+        """Return the model's path, or its content as bytes if ONNX Runtime cannot open the path.
 
-        On Windows, 1.24.4 refuses a file name with characters outside the code page ("No Unicode translation"). A
-        folder's name may have them.
+        With the content, ``options`` get the folder of the data files. On Windows, 1.24.4 refuses a file name with
+        characters outside the code page ("No Unicode translation"). A folder's name may have them.
         """
         key = f"config:{DATA_FOLDER}"
         if key not in options and (sys.platform != "win32" or model.name.isascii()):
@@ -177,13 +181,13 @@ class Worker:
             self.feeds[name] = value
 
     def fed(self) -> tuple[dict[str, object], list[str]]:
-        """Return the feeds and the names of the requested outputs, and start to collect new ones."""
+        """Return the collected feeds and the names of the requested outputs, and forget them."""
         feeds, names = {**self.feeds, **self.sequences}, self.wanted
         self.feeds, self.sequences, self.wanted = {}, {}, []
         return feeds, names
 
     def take(self, number: str) -> Bound:
-        """Return the feeds and the requested outputs, ready to run."""
+        """Return the collected feeds and requested outputs, ready to run in a session, and forget them."""
         feeds, names = self.fed()
         session = self.sessions[number]
         names = names or [value.name for value in session.get_outputs()]
@@ -255,7 +259,13 @@ class Worker:
             self.say("took", repr(one))
 
     def on_device(self, session: Any, bound: Bound) -> Callable[[], Any]:
-        """Return a run with inputs and outputs on the device. It ends when the device has finished."""
+        """Return a function that runs once with inputs and outputs on the device.
+
+        The function returns when the device has finished.
+
+        Raises:
+            ValueError: the device is the CPU, or a feed is not a tensor.
+        """
         if bound.on_device is None:
             if self.device != "dml" or not bound.values:
                 raise ValueError("only tensors can be bound to a device, and the device cannot be the CPU")
@@ -289,7 +299,7 @@ class Worker:
             kind.pop(number, None)
 
     def answer(self, name: str, result: object) -> None:
-        """Send one output: a tensor, a sequence of tensors, or an empty optional."""
+        """Send one output of a run: a tensor, a sequence of tensors, or an empty optional."""
         if result is None:
             self.say("none", name)
         elif isinstance(result, list):
@@ -331,7 +341,7 @@ class Worker:
         self.say("file", Path(self.sessions[number].end_profiling()).name)
 
     def handle(self, fields: list[str]) -> bool:
-        """Process one line; return whether it is a request that needs an answer."""
+        """Process one line of a request; return whether it is the last one, which needs an answer."""
         word, *rest = fields
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
@@ -352,7 +362,7 @@ class Worker:
 
 @contextlib.contextmanager
 def answers() -> Iterator[BinaryIO]:
-    """Make this process a worker; yield the pipe for its answers.
+    """Make this process a worker, and yield the pipe for its answers.
 
     Native libraries print to descriptor 1, so that descriptor is redirected to standard error.
     """
@@ -364,7 +374,10 @@ def answers() -> Iterator[BinaryIO]:
 
 
 def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]) -> None:
-    """Answer requests until ``quit`` or the end of the pipe. ``handle`` returns whether a line needs an answer."""
+    """Answer requests until ``quit`` or the end of the pipe.
+
+    ``handle`` processes one line, and returns whether it needs an answer.
+    """
     for line in requests:
         fields = decode(line)
         if fields == ["quit"]:

@@ -1,4 +1,4 @@
-"""Open a session: on the CPU, or on DirectML if it is available."""
+"""Open a session: on the CPU, in onnx's reference evaluator, or on any host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
 
 
 def python_worker(device: str, name: str) -> Child:
-    """Return a worker on the installed ONNX Runtime. ``device`` is ``cpu``, ``dml``, or ``evaluator`` (without it).
+    """Start a worker on the installed ONNX Runtime.
+
+    ``device`` is ``cpu``, ``dml``, or ``evaluator``: onnx's reference evaluator, which needs no ONNX Runtime.
 
     Raises:
         CheckNotRun: DP805, no ONNX Runtime is installed.
@@ -53,7 +55,7 @@ def _confined_host(device: str, name: str, describe: Callable[[Mapping[str, str]
 
 
 def cpu_host() -> SessionHost:
-    """Return a host for sessions on the CPU provider of the installed ONNX Runtime.
+    """Return a host (one worker for many sessions) on the CPU provider of the installed ONNX Runtime.
 
     On Linux its worker confines itself before it opens a model (``process/confinement.py``).
     """
@@ -61,7 +63,7 @@ def cpu_host() -> SessionHost:
 
 
 def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on the CPU, in the child process of ``host``, or in one that ends with the session.
+    """Load a model on the CPU in the worker of ``host``, or in a new worker that ends with the session.
 
     Raises:
         SessionFailure: the model cannot be loaded, or the worker crashed.

@@ -12,10 +12,13 @@ from dmlprep.runtime.types import CarriedValue
 
 
 class Held:
-    """The values that a session keeps, on the DirectML adapter with this number; ``None``: on the CPU.
+    """The values that a session keeps between its steps.
 
-    ``rows`` has the input, the output, the element type and the sizes of each value. ``shared``: input and output of a
-    value share one memory of the device. Otherwise an output of one step is the input of the next one.
+    Args:
+        adapter: the number of the DirectML adapter that has the values; ``None``: the CPU.
+        rows: input, output, element type and sizes of each value.
+        shared: input and output of a value share one memory of the device. Otherwise an output of one step is the input
+            of the next one.
     """
 
     def __init__(
@@ -30,7 +33,10 @@ class Held:
         self._values = [make(np.zeros(one.shape, numpy_dtype(one.dtype)), *place) for one in self._pairs]
 
     def step(self, feeds: Mapping[str, object], wanted: Sequence[str]) -> list[object]:
-        """Run once with ONNX Runtime values; return the requested outputs as such values in the host's memory."""
+        """Run once with the kept values and ``feeds``; return the outputs ``wanted``.
+
+        All of them are OrtValues; the outputs are in the host's memory.
+        """
         binding = self._session.io_binding()
         for name, value in feeds.items():
             binding.bind_ortvalue_input(name, value)

@@ -16,7 +16,7 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 ONNX Runtime reads the key only then; otherwise data files must be in the model's folder."""
 
 Dim = int | str | None
-"""A size, the name of a free dimension, or ``None`` if unknown."""
+"""One dimension of a shape: a size, the name of a free dimension, or ``None`` if unknown."""
 
 RunValue = np.ndarray | list[np.ndarray] | None
 """The value of one output: a tensor, a sequence of tensors, or an empty optional."""
@@ -37,10 +37,11 @@ class SessionOptions:
         optimization: graph optimisation level of ONNX Runtime.
         threads: threads of the CPU provider, 0 for all cores.
         time_limit: seconds that one load or one run may take.
-        memory_limit: bytes of private memory that the worker may use (mapped weight files do not count); 0 for no
+        memory_limit: private memory that the worker may use, in bytes (mapped weight files do not count); 0 for no
             limit. ``None``: the environment variable ``DMLPREP_MEMORY_LIMIT``, or 80 % of the system memory.
-        model_bytes: bytes of the model's files. The limits of memory and CPU time follow from them and from the inputs
-            (``allowance``). ``None``: only ``time_limit`` and ``memory_limit`` apply, as for devices.
+        model_bytes: size of the model's files in bytes. The limits of memory and CPU time follow from it and from the
+            size of the inputs (``allowance``). ``None``: only ``time_limit`` and ``memory_limit`` apply, as for
+            devices.
         free_dimensions: size by dim_param name, applied to the graph inputs.
         denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
         config: further session config entries of ONNX Runtime.
@@ -113,7 +114,10 @@ class CarriedValue:
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """The placement of one node. ``provider`` is ONNX Runtime's name, such as ``DmlExecutionProvider``."""
+    """One node with the provider that runs it.
+
+    ``provider`` is ONNX Runtime's name, such as ``DmlExecutionProvider``.
+    """
 
     name: str
     op_type: str
@@ -125,8 +129,8 @@ class NodePlacement:
 class NodeTiming:
     """The time of one kernel over all runs of the session: ``seconds`` in total, in ``calls`` calls.
 
-    A fused DirectML partition is one kernel. On DirectML, it is the time to record the work on the CPU, because the
-    queue is asynchronous.
+    A fused DirectML partition is one kernel. On DirectML, the time is that of recording the work on the CPU, because
+    the queue is asynchronous.
     """
 
     name: str
@@ -143,7 +147,7 @@ class MemoryUse:
     Attributes:
         peak: the largest use of system memory, including mapped files and shared libraries.
         committed: the largest private memory, on Windows.
-        device: the current use of the adapter's own memory, and of the system memory that the adapter reads.
+        device: the present use of the adapter's own memory and of the system memory that the adapter reads, together.
         device_peak: the largest use of the adapter's own memory; on Windows at the moments of the queries.
         shared_peak: the same for the system memory that the adapter reads.
     """
@@ -169,10 +173,11 @@ class DmlStatus:
     """The state of DirectML on this machine: available or not, and how the device computes in FP16.
 
     Attributes:
-        reason: why not; empty if it is available.
+        reason: why it is not available; empty if it is available.
+        device: the device that answered; ``None`` if there is none.
         fix: the remedy, if the reason does not include it.
-        code: DP803: DirectML is missing. DP804: it is broken.
-        native_fp16: FP16 arithmetic in 16 bits; otherwise in FP32 with FP16 stores. ``None``: unknown.
+        code: why it is not available. DP803: DirectML is missing. DP804: it is broken.
+        native_fp16: True: FP16 arithmetic in 16 bits. False: in FP32 with FP16 stores. ``None``: unknown.
     """
 
     available: bool
@@ -189,5 +194,5 @@ _ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
 
 
 def is_software(adapter: str) -> bool:
-    """Return whether the adapter of this name computes on the CPU."""
+    """Return whether the adapter of this name is one that computes on the CPU."""
     return any(name in adapter.casefold() for name in _ON_CPU)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CHECK = Check("placement", "dml")
 
 RUNS = 3
-"""Timed runs. The first one compiles shaders on some drivers, so it has only a third of the weight."""
+"""Number of timed runs. The first one compiles shaders on some drivers, so it has only a third of the weight."""
 
 _SLOWEST = 5
 
@@ -35,14 +35,21 @@ MakeFeed = Callable[[], Mapping[str, np.ndarray]]
 def verify_placement(
     model: Model, target: Target, session: SessionOptions | None = None, feed: MakeFeed | None = None
 ) -> Verdict:
-    """Load a copy of the model on DirectML without graph optimisation and fusion, and compare every named node.
+    """Compare the predicted provider of each node with that in a DirectML session of a copy of the model.
 
-    Nodes that ONNX Runtime inlines have no names there and are not compared. DirectML can crash with fusion off on a
-    model that loads with fusion. Then fusion stays on, and the verdict says so. ``feed`` returns inputs to time the
-    nodes (DP524); without it the model is not run. ``failed`` has a finding (DP523) for each wrong prediction.
+    The session has no graph optimisation and no fusion. Nodes that ONNX Runtime inlines have no names there and are not
+    compared. DirectML can crash with fusion off on a model that loads with fusion. Then fusion stays on, and the
+    verdict says so.
+
+    Args:
+        feed: returns inputs to time the nodes (DP524); ``None``: the model is not run.
+
+    Returns:
+        The verdict: ``failed`` if the model does not load, or a prediction is wrong; each wrong one has a finding
+            (DP523).
 
     Raises:
-        CheckNotRun: DirectML is not available.
+        CheckNotRun: DirectML is not available, or the memory is too small.
     """
     from dmlprep.runtime import SessionFailure, SessionOptions, another_release
 
@@ -95,7 +102,10 @@ def _demand_directml(session: SessionOptions) -> None:
 def _loaded(
     copy: Model, chosen: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding], str]:
-    """Return the result of ``_ask`` with fusion off. If that crashes, return it with fusion on, and a note."""
+    """Return the result of ``_ask`` with fusion off, and an empty note.
+
+    If that crashes, return the result with fusion on, and a note about the crash.
+    """
     from dmlprep.runtime import DATA_FOLDER, SessionFailure
 
     with temporary_folder("verify") as folder:
@@ -115,7 +125,7 @@ def _loaded(
 def _ask(
     path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
-    """Return the provider by node, the device, and the times if there is a feed."""
+    """Open a session; return the provider by node, the device, and a finding with the times (none without ``feed``)."""
     from dmlprep.runtime import open_dml
 
     with open_dml(path, options) as session:

@@ -14,7 +14,10 @@ from dmlprep.runtime.types import is_software
 
 
 def provider_missing() -> str:
-    """Return why the installed ONNX Runtime has no DirectML provider; empty if it has one. No package is imported."""
+    """Return why the installed ONNX Runtime has no DirectML provider, and the fix; empty if it has one.
+
+    Only the installed packages are listed; none is imported.
+    """
     for package in WITH_DIRECTML:
         with contextlib.suppress(metadata.PackageNotFoundError):
             metadata.version(package)
@@ -23,7 +26,7 @@ def provider_missing() -> str:
 
 
 def provider_facts() -> dict[str, str]:
-    """Return facts about the DirectML.dll that a session of this process will load (worker code)."""
+    """Return facts, by name, about the DirectML.dll that a session of this process will load (worker code)."""
     import onnxruntime
 
     library = Path(onnxruntime.__file__).parent / "capi" / "DirectML.dll"
@@ -33,7 +36,7 @@ def provider_facts() -> dict[str, str]:
 
 
 def session_facts(options: Mapping[str, str]) -> dict[str, str]:
-    """Return facts about the adapter of a session with these options, and about the libraries it has loaded.
+    """Return facts, by name, about the adapter of a session with these options, and about its loaded libraries.
 
     Call this after the session was created, because DirectML.dll is loaded only then. With a preference, the provider
     chooses the adapter by its own rules, so the adapter is not named.
@@ -62,7 +65,7 @@ def file_version(path: Path) -> str:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
-    """Return a description such as ``dml on windows: ADAPTER, adapter 0, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
+    """Return the device of a session, such as ``dml on windows: ADAPTER, adapter 0, DirectML 1.15.4 ...``."""
     adapter = facts.get("adapter", "default adapter")
     driver = [f"adapter {facts['adapter number']}"] if facts.get("adapter number") else []
     driver += [f"driver {facts['driver']}"] if facts.get("driver") else []

@@ -14,7 +14,10 @@ from types import ModuleType
 
 
 def alone() -> None:
-    """Make ``dmlprep`` and ``dmlprep.runtime`` plain folders of modules, and skip their ``__init__.py``."""
+    """Register ``dmlprep`` and ``dmlprep.runtime`` as packages without running their ``__init__.py``.
+
+    Modules in them can then be imported alone.
+    """
     here = Path(__file__).parent
     for name, folder in (("dmlprep", here.parent), ("dmlprep.runtime", here)):
         package = ModuleType(name)

@@ -53,7 +53,7 @@ def test_numbers_of_options(option: tuple[str, str, str], model: Path, tmp_path:
     done = run(*command.split(), model, *others, name, value)
     assert done.code == 2, (done.out, done.err)
     assert "internal" not in done.err
-    assert name in done.err or "size" in done.err or "no pin" in done.err
+    assert name in done.err or "size" in done.err or "not a valid pin" in done.err
 
 
 def test_limits_before_the_command_are_those_of_python() -> None:

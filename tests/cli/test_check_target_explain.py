@@ -165,7 +165,7 @@ def test_every_code_of_placement_has_a_page() -> None:
 def test_explain_a_node(tmp_path: Path) -> None:
     path = _save(tmp_path, CONV, 22)
     text = _run(explain, "--node", "c", path).stdout
-    assert "DirectML has 1, 11; the node is 22" in text
+    assert "DirectML has 1, 11; the node has version 22" in text
     assert "-> the CPU: DP501" in text
     good = _run(explain, "--node", "c", _save(tmp_path, CONV, 17)).stdout
     assert "-> DirectML: DP500" in good

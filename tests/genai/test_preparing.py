@@ -232,7 +232,7 @@ def test_a_rotation_that_cannot_be_rewritten_is_refused_with_its_reason(tmp_path
     record = prepared(folder(tmp_path / "in", model), tmp_path / "out")
     assert record.exit_code == 1
     assert record.error is not None
-    assert "the sizes of its cosines are not known" in str(record.error)
+    assert "the sizes of its cosines (cos_cache) are unknown" in str(record.error)
 
 
 def test_several_beams_are_refused(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_feeds_go_to_the_bucket_of_their_sizes(model: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--bucket", "rows"], "'rows' is no bucket"),
+        (["--bucket", "rows"], "'rows' is not a valid bucket"),
         (["--bucket", "rows=0"], "'rows' has size 0"),
         (["--bucket", "rows=2", "--bucket", "batch=1"], "set different dimensions"),
         (["--bucket", "rows=2", "--bucket", "rows=2"], "is duplicated"),

@@ -97,7 +97,7 @@ def test_placement_is_told_before_and_after() -> None:
     page = render_html(record)
     assert page.count("7 of 9") == 3  # before, after, and on top
     assert "50.0 %" in page
-    assert "not known" in page
+    assert "unknown" in page
 
 
 def test_a_model_of_other_domains_alone() -> None:

@@ -84,7 +84,7 @@ def test_partitions_and_copies() -> None:
     assert found.ticks[0].height > found.ticks[1].height
     assert [(row.size, row.consumer) for row in found.copied] == [
         ("4.0 kB", "/block.0/<b>2"),
-        ("not known", "/block.0/<b>3"),
+        ("unknown", "/block.0/<b>3"),
     ]
     assert (found.table.crossings.total, found.cut, found.moved) == (3, 1, "4.0 kB, 2 of unknown size")
     assert found.away[0].count == 1

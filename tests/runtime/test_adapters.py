@@ -255,9 +255,9 @@ def test_doctor_lists_the_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
         "1 NVIDIA GeForce RTX 4070 Laptop GPU",
         "  NVIDIA 10de:2860, hardware, driver 32.0.15.6603",
         "  memory 8192 MiB dedicated, 16384 MiB shared; LUID 0000000000000007",
-        "  chosen by: --device-id 1, --adapter NVIDIA, performance_preference high_performance",
+        "  select with: --device-id 1, --adapter NVIDIA, performance_preference high_performance",
     ]
-    assert "chosen by: no option, --device-id 0, --adapter Intel" in text.stdout
+    assert "select with: no option, --device-id 0, --adapter Intel" in text.stdout
     record = json.loads(data.stdout)
     assert record["reason"] == ""
     assert [one["vendor_id"] for one in record["adapters"]] == ["8086", "10de", "1414"]

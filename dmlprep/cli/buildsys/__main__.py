@@ -1,6 +1,6 @@
 """``python -m dmlprep.cli.buildsys cmake`` prints the folder for ``find_package(dmlprep PATHS ...)``.
 
-``msbuild`` prints that of ``dmlprep.targets``; ``nuget FOLDER`` writes the NuGet package of it into the folder;
+``msbuild`` prints the folder of ``dmlprep.targets``; ``nuget FOLDER`` writes a NuGet package of it into FOLDER;
 ``ci`` is a step of ``action.yml`` and ``azure/dmlprep.yml``.
 """
 

@@ -118,7 +118,7 @@ class _Inputs:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of all results: the input, or that of the fleet's file, or ``build/dmlprep``."""
+        """Return the folder of all results: the input ``out``, that of the fleet's file, or ``build/dmlprep``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
             with contextlib.suppress(DmlprepError):  # the fleet reports what is wrong with its file
@@ -127,22 +127,22 @@ class _Inputs:
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
     def check(self) -> None:
-        """Refuse inputs that contradict each other."""
+        """Raise ``UsageError`` if inputs contradict each other."""
         if self.model and self.file:
             raise UsageError("both a fleet file and a model are set", where="model", fix="pass one of the two")
         for name in _OF_MODEL:
             if not self.model and getattr(self, name):
                 fix = f"write {name} into the fleet file, or pass a model"
-                raise UsageError("this needs a model", where=name, fix=fix)
+                raise UsageError("this input needs the input model", where=name, fix=fix)
         if self.sarif == "true" and self.shard:
             fix = "upload it from the run over all parts, without shard"
             raise UsageError("the parts of a fleet would replace each other's results", where="sarif", fix=fix)
         if not str(self.folder).isprintable():
-            raise UsageError("a path with unprintable characters", where="out", fix="choose another folder")
+            raise UsageError("the path has unprintable characters", where="out", fix="choose another folder")
 
 
 def main(arguments: Sequence[str]) -> tuple[int, str]:
-    """Do one step, and return the exit code of this process, and lines for stdout."""
+    """Do the step ``keys``, ``runtime`` or ``run``; return the exit code of this process and lines for stdout."""
     parser = argparse.ArgumentParser(prog="python -m dmlprep.cli.buildsys ci", allow_abbrev=False)
     parser.add_argument("step", choices=("keys", "runtime", "run"))
     parser.add_argument("--system", choices=tuple(_SYSTEMS), required=True)
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
-    """Return the names of two caches: the runtime with these releases, and the jobs' folder."""
+    """Return path and key of two caches: the runtime with these releases, and the folder of the jobs."""
     digest = hashlib.sha256(f"{__version__} {sorted(inputs.releases.split())}".encode())
     for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -182,7 +182,7 @@ def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
 
 
 def _install(inputs: _Inputs) -> int:
-    """Install the runtime with each release; return the exit code."""
+    """Install the runtime with each release; return the exit code of the first that fails, otherwise 0."""
     mirror = [f"--mirror={inputs.mirror}"] if inputs.mirror else []
     for release in inputs.releases.split() or [""]:
         wanted = [f"--release={release}"] if release else []
@@ -192,7 +192,7 @@ def _install(inputs: _Inputs) -> int:
 
 
 def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
-    """Run the fleet, and pass its results to the system."""
+    """Run the fleet, and pass its exit code, counts and files to the CI system as outputs."""
     folder = inputs.folder
     record, index, sarif, junit, table = (folder / name for name in report_names(inputs.shard))
     before = _stamp(record)
@@ -222,7 +222,7 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
 
 
 def _written(inputs: _Inputs, work: Path) -> Path:
-    """Return the file of a fleet for the given model, or for those that match the pattern."""
+    """Write a fleet file for the input ``model``, a path or a pattern, and return its path."""
     here = Path.cwd()
     fields: dict[str, object] = {}
     if inputs.recipe:
@@ -251,5 +251,5 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _dmlprep(*arguments: str) -> int:
-    """Return the exit code of a command. ``-P``: modules in the working folder cannot replace dmlprep's."""
+    """Run a dmlprep command and return its exit code. ``-P``: no module of the working folder can replace dmlprep."""
     return subprocess.run([sys.executable, "-P", "-m", "dmlprep", *arguments], check=False).returncode

@@ -78,7 +78,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(record.error or "it failed") if record.exit_code else ""
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was prepared: it is inside the wheel now."""
+        """Remove the prepared models: the wheel contains them now."""
         folder = getattr(self, "_folder", None)
         if folder is not None:
             folder.cleanup()

@@ -15,21 +15,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 DOCUMENT_BYTES = 64 << 20
-"""Most bytes of a document. The record of a model with 100,000 nodes has a fifth of it."""
+"""Default limit for the size of a document, in bytes. The record of a model with 100,000 nodes has a fifth of this
+size."""
 
 MAX_DEPTH = 32
-"""Most levels of nested tables and lists in a document."""
+"""Limit for the depth of nested tables and lists in a document."""
 
 T = TypeVar("T")
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _PATH = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}""")
-"""A dotted key with too many parts: the time of Python's reader grows with the square of their number."""
+"""Matches a dotted TOML key with more than ``MAX_DEPTH`` parts. Such a key is refused before the document is parsed:
+the time of Python's parser grows with the square of the number of parts."""
 _HALF = re.compile("[\ud800-\udfff]")
 _TOO_LONG = "a whole number has more than 64 bits"
 _DIGITS = 20
-"""Most digits of a 64-bit whole number with its sign. A longer one is read as a floating-point number, if the document
-may have one."""
+"""Length of the longest 64-bit whole number, with its sign. ``lenient`` reads a longer one as a floating-point
+number."""
 
 
 class Unfit(ValueError):
@@ -45,11 +47,14 @@ class NotToml(Unfit):
 
 
 def check_plain(path: Path, limit: int | None = None) -> int:
-    """Return the size of a plain file in bytes, which may be at most ``limit``, if there is a limit.
+    """Check that a path is a regular file, or a link to one, and return its size in bytes.
+
+    Args:
+        limit: the largest allowed size in bytes; ``None``: any size.
 
     Raises:
-        OSError: the file's status cannot be read.
-        Unfit: it is a directory, a device, a pipe or a socket, or too large.
+        OSError: the file's status cannot be read, for example because the file is missing.
+        Unfit: it is a directory, a device, a pipe or a socket, or too large, or the path has a zero byte.
     """
     try:
         status = path.stat()
@@ -66,7 +71,7 @@ def check_plain(path: Path, limit: int | None = None) -> int:
 
 
 def read_given(path: Path, limit: int = DOCUMENT_BYTES) -> bytes:
-    """Return the bytes of a plain file, of at most ``limit`` bytes.
+    """Return the content of a plain file of at most ``limit`` bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -112,11 +117,11 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
-    """Decode a JSON document into a msgspec Struct, or a type such as ``dict[str, Any]``.
+    """Decode a JSON document into ``kind``: a msgspec Struct, or a type such as ``dict[str, Any]``.
 
     All JSON documents of users, caches and other programs are decoded here; the caller has limited their size.
-    ``lenient``: accept what Python writes but JSON lacks: ``Infinity``, ``NaN`` and half characters (bytes of a path
-    that are not UTF-8). Also read whole numbers of more than 64 bits as floating-point numbers.
+    ``lenient``: accept what Python writes but JSON lacks: ``Infinity``, ``NaN`` and lone surrogates (Python's form of
+    path bytes that are not UTF-8). Also read whole numbers of more than 64 bits as floating-point numbers.
 
     Raises:
         Unfit: it is not JSON, is not a ``kind``, or ``check_document`` refuses it.
@@ -138,7 +143,10 @@ def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
 
 
 def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenient: bool = False) -> T | None:
-    """Read a document that dmlprep wrote for itself; ``None`` if it is missing, broken, or above ``limit`` bytes."""
+    """Read a JSON document that dmlprep wrote for itself, and decode it into ``kind`` like ``parse_json``.
+
+    Return ``None`` if the document is missing, broken, not a ``kind``, or larger than ``limit`` bytes.
+    """
     try:
         return parse_json(read_given(path, limit), kind, lenient=lenient)
     except (OSError, Unfit):
@@ -150,13 +158,14 @@ def _whole_number(text: str) -> int | float:
 
 
 def check_document(data: object, *, half: bool = False) -> None:
-    """Check a document's depth, whole numbers and text, so that later steps can process and write it.
+    """Check a parsed document's depth, whole numbers and text values, so that later steps can process and write it.
 
-    With ``half``, text may have half characters, which represent bytes of a path that are not UTF-8.
+    The keys of tables are not checked. With ``half``, text may have lone surrogates, which represent bytes of a path
+    that are not UTF-8.
 
     Raises:
-        Unfit: it is deeper than ``MAX_DEPTH``, or has a whole number of more than 64 bits, a zero byte or a half
-            character.
+        Unfit: it is deeper than ``MAX_DEPTH``, or has a whole number of more than 64 bits, a zero byte or, without
+            ``half``, a lone surrogate.
     """
     level: list[object] = [data]
     for _ in range(MAX_DEPTH):

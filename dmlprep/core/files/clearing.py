@@ -17,9 +17,13 @@ from dmlprep.portable import replacing
 
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a folder like ``portable.replacing.remove_tree``; on Linux also one that an untrusted program filled.
+    """Remove a folder with its content, if it exists; on Linux, even if an untrusted program filled it.
 
-    No link is followed.
+    On Linux, nesting of any depth and missing permissions are handled. No link is followed. With ``ignore_errors``,
+    entries that cannot be removed stay.
+
+    Raises:
+        OSError: an entry cannot be removed, and ``ignore_errors`` is not set.
     """
     if not sys.platform.startswith("linux"):
         replacing.remove_tree(folder, ignore_errors=ignore_errors)
@@ -60,7 +64,10 @@ def _clear(folder: Path) -> None:
 
 
 def _gone_as_file(name: str, folder: int) -> bool:
-    """Remove an entry unless it is a folder; return whether it is removed."""
+    """Remove an entry of a folder, given as a descriptor, unless the entry is itself a folder.
+
+    Return ``True`` if the entry is removed or did not exist, ``False`` if it is a folder.
+    """
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             return False
@@ -69,7 +76,10 @@ def _gone_as_file(name: str, folder: int) -> bool:
 
 
 def _enter(name: str, folder: int | None) -> int:
-    """Open a folder and return its descriptor, after giving its owner all rights."""
+    """Open a folder by its name in ``folder`` (a descriptor, or ``None`` for a path), and give its owner all rights.
+
+    Return the descriptor of the opened folder. A link is not followed, but an error.
+    """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     # This descriptor needs no rights, and identifies the folder in the next two steps.
     path = os.open(name, flags | os.O_PATH, dir_fd=folder)

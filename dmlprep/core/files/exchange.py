@@ -9,8 +9,8 @@ The files of a set are in one folder. One of them is the head (``model.onnx``): 
 
 A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. If the process is killed in 2
 or 3, the head is missing. Then the next start of any command, or the next run into this folder, restores the old set.
-If it is killed in 4, the hidden folder is removed at that time. The process that made the hidden folder locks it, so a
-second run does not treat it as a leftover. Files are not synced to disk, so a power failure can lose data.
+If it is killed in 4, that start or run removes the hidden folder. The process that made the hidden folder locks it, so
+a second run does not treat it as a leftover. Files are not synced to disk, so a power failure can lose data.
 
 The restore removes only what this exchange brought. The list identifies each new file by size and time, and each new
 folder by inode. Anything else in these places stays, and the message reports it.
@@ -41,7 +41,7 @@ _LIST = "old.json"
 _LIST_BYTES = 16 << 20
 
 _Marks: TypeAlias = Mapping[str, list[int]]
-"""For each new file, the facts that identify it later."""
+"""For each new file, the facts that identify it after the move, as returned by ``_mark``."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,11 @@ class FileSet:
     """Files of one folder that belong together; without the ``head`` the others are not a result.
 
     Attributes:
+        folder: the folder of all files.
+        head: the name of the most important file, such as ``model.onnx``.
         others: the names of all other files of the set, whether they exist or not.
-        folders: the names in ``others`` that may be folders, because the caller knows that dmlprep made them.
+        folders: the names in ``others`` that may be folders, because the caller knows that dmlprep made them. Any other
+            folder with a name of the set is an error.
 
     Raises:
         OutputError: a name is not valid for a file in the folder.
@@ -73,13 +76,17 @@ class FileSet:
         return self.folder / f"{_ASIDE}{hashlib.sha256(self.head.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
     def exchange(self, new: Mapping[str, Path], *, force: bool = True) -> None:
-        """Replace the old set by ``new``, files by name on the same drive. Old files without a new one are removed.
+        """Replace the old set by ``new``; old files of the set without a new one are removed.
 
-        The head must be one of the new files. Without ``force``, an existing file is an error, even one that appears
-        meanwhile.
+        First, restore the old set if an earlier run was killed while it replaced the set.
+
+        Args:
+            new: for each name, the path of the new file, on the same drive; it is moved. The head must be one of them.
+            force: replace existing files. Otherwise an existing file is an error, even one that appears meanwhile.
 
         Raises:
-            OutputError: a file cannot be moved; the old set is restored.
+            OutputError: a file exists without ``force``, another run is replacing the set, or a file cannot be moved.
+                The old set is unchanged, or restored.
         """
         self.recover()
         with noted("exchange", folder=os.path.abspath(self.folder), head=self.head, others=list(self.others)):
@@ -98,7 +105,9 @@ class FileSet:
                 self._discard()
 
     def recover(self) -> None:
-        """Restore the old set if an earlier run was killed while it replaced the set.
+        """Clean up if an earlier run was killed while it replaced the set; otherwise do nothing.
+
+        If the new set is complete, the old files are removed. If not, the old set is restored.
 
         Raises:
             OutputError: another run is replacing it now, or a file cannot be moved.
@@ -145,13 +154,14 @@ class FileSet:
         self._forget()
 
     def _backup(self, name: str) -> Path:
-        """Return the place of an old file during the exchange, which differs from the lock and the list."""
+        """Return the path of an old file in the hidden folder; names equal to its lock or its list get a prefix."""
         return self.aside / (f".dmlprep-{name}" if name.casefold() in (LOCK, _LIST) else name)
 
     def _listed(self) -> tuple[list[str], dict[str, list[int]]]:
-        """Return the names of the old files, and the marks of the new ones.
+        """Return the names of the old files and the marks of the new ones, from the list in the hidden folder.
 
-        The list may come from an untrusted program.
+        The list may come from an untrusted program, so invalid names are dropped. Without a valid list: no names if the
+        head exists, otherwise all names of the set; no marks.
         """
         try:
             listed = parse_json(read_given(self.aside / _LIST, _LIST_BYTES), dict[str, Any], lenient=True)
@@ -167,7 +177,7 @@ class FileSet:
         return ([] if os.path.lexists(self.folder / self.head) else [self.head, *self.others]), {}
 
     def _forget(self) -> None:
-        """Remove the list: a hidden folder without a list has no files to restore."""
+        """Remove the list of files from the hidden folder. Without the list, the folder has no files to restore."""
         with contextlib.suppress(OSError):
             remove(self.aside / _LIST)
 
@@ -176,7 +186,7 @@ class FileSet:
             remove_tree(self.aside, ignore_errors=True)
 
     def _complete(self, old: list[str], marks: _Marks) -> bool:
-        """Return whether the new head is in its place."""
+        """Return whether the exchange is complete: the new head is in its place."""
         place = self.folder / self.head
         if _is_marked(place, marks.get(self.head)):
             return True
@@ -247,7 +257,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def _mark(status: os.stat_result) -> list[int]:
-    """Return the facts that identify a file after a rename; for a folder its inode, because its time may change."""
+    """Return the facts that identify a file after a rename: size and time, or the inode of a folder.
+
+    The time of a folder may change, so it does not count.
+    """
     return [status.st_ino] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
 
 

@@ -28,7 +28,7 @@ def leads_elsewhere(status: os.stat_result) -> bool:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Return whether a path is itself a regular file: not a link, a folder or a device."""
+    """Return whether a path is itself a regular file: not a link, a folder or a device, and not missing."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -37,7 +37,7 @@ def is_plain_file(path: Path) -> bool:
 
 
 def check_inside(files: Iterable[Path], folder: Path) -> None:
-    """Refuse files of a folder whose content is outside of it, through a link.
+    """Raise an error if one of the files of a folder is, through a link, outside of the folder.
 
     A snapshot in Hugging Face's cache is an exception. Its files are links to the folder ``blobs`` of the same
     repository (``models--NAME/snapshots/REVISION/x`` to ``models--NAME/blobs/DIGEST``).
@@ -55,7 +55,7 @@ def check_inside(files: Iterable[Path], folder: Path) -> None:
 
 
 def _blobs(root: Path) -> Path | None:
-    """Return the folder ``blobs`` of the Hugging Face repository with ``root`` as a snapshot, or in one."""
+    """Return the folder ``blobs`` of a Hugging Face cache if ``root`` is a snapshot or in one, otherwise ``None``."""
     for path in (root, *root.parents):
         repository = path.parent.parent
         if path.parent.name == "snapshots" and _CACHED_REPOSITORY.fullmatch(repository.name):
@@ -65,6 +65,8 @@ def _blobs(root: Path) -> Path | None:
 
 def check_no_links(top: Path, place: Path) -> None:
     """Refuse to write to a place below ``top`` if it, or a folder between them, is a link. ``top`` itself may be one.
+
+    Parts of the path that do not exist yet are accepted.
 
     Raises:
         OutputError: a link is in the way.

@@ -14,27 +14,29 @@ from pathlib import Path
 from dmlprep.core.files.bounded_read import Unfit
 
 MOST_MATCHES = 10_000
-"""Most files of one pattern."""
+"""Default limit for the number of files that one pattern matches."""
 
 MOST_LOOKED_AT = 1_000_000
-"""Most names that are read from folders for one pattern. That takes seconds, and no folder of models has as many."""
+"""Default limit for the number of names that are read from folders for one pattern. Reading them takes seconds, and
+no folder of models has as many."""
 
 _ANY_FOLDERS = "**"
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text has a wildcard."""
+    """Return whether a text has a wildcard: ``*``, ``?`` or ``[``."""
     return any(sign in text for sign in "*?[")
 
 
 def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
-    """Return the plain files that match a pattern, sorted by name; a relative pattern is relative to ``folder``.
+    """Return the regular files that match a pattern, sorted by path; a relative pattern is relative to ``folder``.
 
     As in a shell, ``*`` and ``**`` do not match names that begin with a dot. ``**`` follows no links. Case matters if
-    it matters to the system.
+    it matters to the system. The list is empty if no file matches.
 
     Raises:
-        Unfit: more than ``most`` files match, more than ``looked_at`` names were read, or it is not a pattern.
+        Unfit: more than ``most`` files match, more than ``looked_at`` names were read, folders are nested too deeply,
+            or it is not a pattern.
     """
     path = Path(pattern)
     if "\0" in pattern or not path.name:
@@ -53,14 +55,14 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
 
 
 class _Search:
-    """One search, which counts the names that it reads."""
+    """One search for a pattern. It counts the names that it reads, and raises ``Unfit`` if they exceed ``budget``."""
 
     def __init__(self, pattern: str, budget: int) -> None:
         self._pattern, self._budget = pattern, budget
         self._visited: set[tuple[Path, int]] = set()
 
     def below(self, at: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-        """Yield the paths below a folder that match ``parts``."""
+        """Yield the paths below the folder ``at`` that match the remaining parts of the pattern, files and folders."""
         if not parts:
             yield at
             return

@@ -1,4 +1,7 @@
-"""Find the programs that have a file open, and why Windows cannot open it; for Windows only."""
+"""Find the programs that have a file open on Windows, and the reason why Windows cannot open it.
+
+On other systems, both functions return an empty result.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from pathlib import Path
 
 _MORE_DATA = 234
 _KEY_CHARACTERS = 33
-"""CCH_RM_SESSION_KEY (32) and the final zero. Sizes and structures here are those of RestartManager.h."""
+"""Length of a session key: CCH_RM_SESSION_KEY (32) and the final zero. Sizes and structures of this module are those of
+RestartManager.h."""
 
 
 class _UniqueProcess(ctypes.Structure):
@@ -19,7 +23,7 @@ class _UniqueProcess(ctypes.Structure):
 
 
 class ProcessInfo(ctypes.Structure):
-    """RM_PROCESS_INFO, 668 bytes."""
+    """The structure RM_PROCESS_INFO of RestartManager.h; it has 668 bytes."""
 
     _fields_ = (
         ("process", _UniqueProcess),
@@ -37,9 +41,10 @@ _READ, _WRITE, _SHARE_ALL, _EXISTING = 0x8000_0000, 0x4000_0000, 7, 3
 
 
 def opening_error(path: Path) -> int | None:
-    """Return the Windows error number for opening an existing file to read or write; ``None`` if it can be opened.
+    """Return the Windows error number for opening an existing file to read or write.
 
-    Python's ``open`` reports "permission denied" for all these errors, also for a file that another program has open.
+    Return ``None`` if the file can be opened, and on other systems. Python's ``open`` reports "permission denied" for
+    all these errors, also for a file that another program has open.
     """
     if sys.platform == "win32":
         kernel = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -53,7 +58,10 @@ def opening_error(path: Path) -> int | None:
 
 
 def holders(path: Path) -> tuple[str, ...]:
-    """Return the programs that have ``path`` open, as ``Netron (process 4711)``; empty if unknown."""
+    """Return the programs that have ``path`` open, as ``Netron (process 4711)``.
+
+    The result is empty if they are unknown, and on systems other than Windows.
+    """
     if sys.platform == "win32":
         with contextlib.suppress(OSError, AttributeError):  # no such library or function: a reduced Windows
             return _ask(ctypes.WinDLL("rstrtmgr"), os.path.abspath(path))

@@ -15,18 +15,19 @@ from dmlprep.portable.replacing import check_free
 
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?")
 _CHARACTERS = re.compile(r'[<>:"|?*\x00-\x1f]')
-"""Names and characters that Windows does not allow in file names (learn.microsoft.com, "Naming Files, Paths, and
-Namespaces")."""
+"""``_DEVICE`` and ``_CHARACTERS`` match names and characters that Windows does not allow in file names
+(learn.microsoft.com, "Naming Files, Paths, and Namespaces")."""
 
 _LONGEST_FILE, _LONGEST_FOLDER, _LONGEST_NAME, _LONGEST_EXTENDED = 259, 247, 255, 32_766
-"""In UTF-16 units, without the final zero (learn.microsoft.com, "Maximum Path Length Limitation"). 260 for a file, 12
-fewer for a folder, which leaves room for a short name. 32,767 with long paths enabled, and after ``\\\\?\\``."""
+"""Limits of Windows in UTF-16 units, without the final zero (learn.microsoft.com, "Maximum Path Length Limitation").
+They are for the path of a file, the path of a folder, one name, and a path with long paths enabled or after
+``\\\\?\\``. A folder has 12 units fewer than a file, which leaves room for a short name."""
 
 _LINUX_NAME, _LINUX_PATH = 255, 4095
-"""In bytes: NAME_MAX, and PATH_MAX without the final zero."""
+"""Limits of Linux in bytes, for a name and for a path: NAME_MAX, and PATH_MAX without the final zero."""
 
 _TEMPORARY = "x" * 32
-"""As long as the names of temporary files next to the target (``writing``)."""
+"""A name as long as those of the temporary files that ``writing`` makes next to the target."""
 
 
 def file_name_problem(name: str, *, anywhere: bool = True) -> str:
@@ -75,10 +76,13 @@ def windows_name_problem(name: str) -> str:
 
 
 def windows_problem(path: PureWindowsPath, *, long_paths: bool, folder: bool = False) -> tuple[str, str]:
-    """Return why Windows does not allow this absolute path of a file or folder, and the fix; both empty if it does.
+    """Return why Windows does not allow this absolute path, and the fix; both empty if it does.
 
-    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine. ``long_paths``: Windows
-    accepts paths of more than 260 characters.
+    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine.
+
+    Args:
+        long_paths: Windows accepts paths of more than 260 characters.
+        folder: the path is that of a folder, for which the limit is lower.
     """
     for part in path.parts[1:] if path.anchor else path.parts:
         if wrong := windows_name_problem(part):
@@ -105,7 +109,10 @@ def _linux_problem(path: PurePath) -> tuple[str, str]:
 
 
 def _long_paths() -> bool:
-    """Return whether an administrator enabled long paths in Windows. python.exe declares their use in its manifest."""
+    """Return whether an administrator enabled long paths in Windows; ``False`` on other systems.
+
+    python.exe declares in its manifest that it can use them.
+    """
     if sys.platform == "win32":
         import winreg
 
@@ -116,9 +123,10 @@ def _long_paths() -> bool:
 
 
 def check_path(path: Path, *, aside: PurePath | None = None) -> None:
-    """Refuse a path that is not valid on this system.
+    """Refuse a path that is not valid on this system, or becomes too long while the file is written.
 
-    ``aside`` is the longest temporary path, relative to the folder of ``path``; by default a temporary file next to it.
+    Args:
+        aside: the longest temporary path, relative to the folder of ``path``; by default a temporary file next to it.
 
     Raises:
         OutputError: a name in it is reserved or has invalid characters, or it is too long.
@@ -136,7 +144,10 @@ def check_path(path: Path, *, aside: PurePath | None = None) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise an OutputError if a file to be replaced is open in another program (Windows)."""
+    """Raise an OutputError if an existing file is open in another program, so that Windows cannot replace it.
+
+    On other systems, it does nothing.
+    """
     try:
         check_free(path)
     except OSError as error:
@@ -144,10 +155,14 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_output(path: Path, *, force: bool = False) -> None:
-    """Check before the work that one file can be written; its folder must exist. ``force``: it may be replaced.
+    """Check, before the work starts, that one file can be written; its folder must exist.
+
+    Args:
+        force: the file may exist, and will be replaced.
 
     Raises:
-        OutputError: the path is not valid, the folder is missing or not writable, or the file exists or is open.
+        OutputError: the path is not valid, it is a folder, its folder is missing or not writable, or the file exists or
+            is open.
     """
     where = str(path)
     check_path(path)

@@ -17,15 +17,15 @@ _SHARING, _LOCKED, _DENIED, _TOO_LONG, _MAPPED = 32, 33, 5, 206, 1224
 _USER_MAPPED_FILE."""
 
 _LOOKED_AT = 2000
-"""Most names of a folder that are compared: more would take too long for an error message."""
+"""Largest number of names of a folder that are compared: more would take too long for an error message."""
 
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
-    """Return what went wrong with a file (default: the one that the error names), and the fix.
+    """Return why a file (default: the one that the error names) cannot be used, and the fix.
 
-    Both are empty if only the caller knows.
+    Both are empty if the error gives no known reason; then the caller must name one.
     """
     where = Path(path or error.filename or "")
     number = _windows_number(error, where)
@@ -46,7 +46,10 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
 
 
 def _windows_number(error: OSError, path: Path) -> int | None:
-    """Return the Windows error number, even if Python only reports that permission was denied."""
+    """Return the Windows error number of an error, even if Python only reports that permission was denied.
+
+    Return ``None`` if it has none, for example on other systems.
+    """
     number: int | None = getattr(error, "winerror", None)
     if sys.platform == "win32" and number is None and error.errno == errno.EACCES:
         from dmlprep.core.files.open_by import opening_error
@@ -57,21 +60,27 @@ def _windows_number(error: OSError, path: Path) -> int | None:
 
 
 def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
-    """Return the error for an output that could not be written; ``fix`` applies if the reason has no other fix."""
+    """Return, without raising it, the error for an output that could not be written.
+
+    ``fix`` applies if ``explain`` knows no fix for the reason.
+    """
     what, how = explain(error, path)
     how = how or fix or "check the folder, its permissions and the space on the disk"
     return OutputError(what or f"cannot be written: {error.strerror or error}", where=str(path), fix=how)
 
 
 def unreadable(error: OSError, path: Path, *, code: str = "", fix: str = "") -> InputError:
-    """Return the error for an input that could not be read; ``fix`` applies if the reason has no other fix."""
+    """Return, without raising it, the error for an input that could not be read.
+
+    ``fix`` applies if ``explain`` knows no fix for the reason.
+    """
     what, how = explain(error, path)
     how = how or fix or "check the path and its permissions"
     return InputError(what or f"cannot be read: {error.strerror or error}", where=str(path), code=code, fix=how)
 
 
 def meant(path: Path, otherwise: str) -> str:
-    """Return the fix for a missing path: the file with the most similar name, or ``otherwise``."""
+    """Return the fix for a missing path: ``did you mean PATH?`` with a similar name of its folder, or ``otherwise``."""
     with contextlib.suppress(OSError, ValueError), os.scandir(path.parent) as entries:
         names = [entry.name for entry in islice(entries, _LOOKED_AT) if not entry.name.startswith(".")]
         close = get_close_matches(path.name, names, 1, 0.75)

@@ -1,9 +1,9 @@
-"""Record everything that this run begins in one locked folder, so that the next start can clean up after a crash.
+"""Record everything that this process begins in one locked folder, so that the next start can clean up after a crash.
 
-The folder is among the temporary files. It contains the temporary folders of the run, and notes. A note describes an
-action elsewhere, such as a staging folder next to a result, or an exchange of files. All of it is removed at the end of
-the program. After a killed run, ``sweep`` finds the folder, undoes what the notes list, and removes it. Folders of
-living runs, also in other containers, and of other users stay.
+The folder is among the temporary files. It contains the temporary folders of the run (one process of dmlprep), and
+notes. A note describes an action elsewhere, such as a staging folder next to a result, or an exchange of files. All of
+it is removed at the end of the program. After a killed run, ``sweep`` finds the folder, undoes what the notes list, and
+removes it. Folders of living runs, also in other containers, and of other users stay.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dmlprep.core.files.bounded_read import cached_json
 from dmlprep.portable.locks import Held, clear_left, hold_new
 
 PREFIX = "dmlprep-run-"
-"""Prefix of the folders of runs."""
+"""Prefix of the names of run folders."""
 
 _NOTE = "begun-"
-"""Prefix of the notes."""
+"""Prefix of the file names of notes."""
 
 Undo = Callable[[str, dict[str, Any], float], None]
 """Undoes an action of a run, given that run's ``run_name``, the note, and the time when it was written (st_mtime)."""
@@ -36,9 +36,10 @@ _undo: dict[str, Undo] = {}
 
 
 def undoes(what: str) -> Callable[[Undo], Undo]:
-    """Register how to undo actions with this name, even if they were never begun or are complete.
+    """Register the decorated function to undo actions with the name ``what``.
 
-    Only modules that ``dmlprep.core.files`` imports may use it, so that every ``sweep`` knows all of them.
+    The function is also called for actions that were never begun or are complete. Only modules that
+    ``dmlprep.core.files`` imports may use it, so that every ``sweep`` knows all of them.
     """
 
     def register(function: Undo) -> Undo:
@@ -49,9 +50,13 @@ def undoes(what: str) -> Callable[[Undo], Undo]:
 
 
 class Run:
-    """The actions that this process has begun, by the folder for temporary files, and the processes it has started.
+    """The leftovers that this process has to remove at its end: its run folders, and the processes that it started.
 
     A forked process starts with an empty one.
+
+    Attributes:
+        folders: the run folders, by the folder for temporary files that contains each.
+        started: the functions that ``at_end`` registered.
     """
 
     def __init__(self) -> None:
@@ -73,7 +78,7 @@ def _own() -> Run:
 
 
 def run_folder() -> Path:
-    """Return the folder of this run, and make it if necessary; then also clean up after killed runs.
+    """Return the folder of this run. The first call makes the folder, and cleans up after killed runs.
 
     Raises:
         OSError: there is no folder for temporary files.
@@ -90,7 +95,7 @@ def run_folder() -> Path:
 
 
 def run_name() -> str:
-    """Return eight characters that are unique to this run, for the names of what it makes elsewhere."""
+    """Return eight characters that are unique to this run, for the names of its files and folders in other places."""
     try:
         return run_folder().name.removeprefix(PREFIX)
     except OSError:
@@ -98,7 +103,7 @@ def run_name() -> str:
 
 
 def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for temporary files, below the run's folder; ``name`` describes its purpose.
+    """Make a temporary folder below the run's folder; its name begins with ``name``.
 
     Raises:
         OSError: it cannot be made.
@@ -108,7 +113,14 @@ def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def noted(what: str, **facts: str | list[str]) -> Iterator[None]:
-    """Note, during the block, an action outside the run's folder; ``what`` is a name registered with ``undoes``."""
+    """Write a note about an action outside the run's folder, and remove the note after the block.
+
+    If the process is killed in the block, the next start undoes the action. Without a run folder, no note is written.
+
+    Args:
+        what: a name that is registered with ``undoes``.
+        **facts: further values of the note, for the function that undoes the action.
+    """
     note = None
     with contextlib.suppress(OSError):  # without a note, a killed run leaves its leftovers
         note = run_folder() / f"{_NOTE}{next(_own().numbers):06}.json"
@@ -129,7 +141,7 @@ def _forget(note: Path | None) -> None:
 
 
 def at_end(act: Callable[[], None]) -> Callable[[], None]:
-    """Register a function to call before the run's folder is removed; return a function that cancels it."""
+    """Register a function to call before the run's folder is removed; return a function that cancels this."""
     run, token = _own(), object()
     run.started[token] = act
 
@@ -140,14 +152,14 @@ def at_end(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def end_processes() -> None:
-    """Call all functions that ``at_end`` registered, now."""
+    """Call all functions that ``at_end`` registered, now, and ignore their errors."""
     for act in [*_own().started.values()]:
         with contextlib.suppress(Exception):
             act()
 
 
 def end_run() -> None:
-    """End what this run has started, and undo and remove what it has begun.
+    """Call the functions of ``at_end``, undo the actions that still have notes, and remove the run's folders.
 
     The next temporary folder belongs to a new run.
     """
@@ -166,7 +178,7 @@ def sweep() -> None:
 
 
 def _undo_notes(folder: Path) -> None:
-    """Undo what the run of this folder noted and did not complete, the last first."""
+    """Undo the actions whose notes are still in the folder of a run, the last first. Errors are ignored."""
     for note in sorted(folder.glob(f"{_NOTE}*.json"), reverse=True):
         with contextlib.suppress(OSError, OutputError, ValueError, KeyError, TypeError):  # what cannot be undone stays
             read = cached_json(note, dict[str, Any], lenient=True) or {}

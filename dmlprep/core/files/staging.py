@@ -17,14 +17,15 @@ PREFIX = ".dmlprep-run-"
 """Prefix of staging folders."""
 
 _CLOCK = 5.0
-"""Seconds that the clocks of two file systems may differ."""
+"""Seconds by which the clocks of two file systems may differ."""
 
 
 @contextlib.contextmanager
 def staging_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder next to the result, so that a rename publishes it. It is removed afterwards, also after Ctrl-C.
+    """Yield a new hidden folder inside ``folder``, the folder of the result, so that a rename publishes the result.
 
-    Missing parent folders are made, and removed as well if they stay empty.
+    The hidden folder is removed afterwards, also after Ctrl-C. If ``folder`` or its parents are missing, they are made,
+    and removed as well if they stay empty.
 
     Raises:
         OutputError: the folder cannot be made.
@@ -47,7 +48,7 @@ def staging_folder(folder: Path) -> Iterator[Path]:
 
 
 def clear_staging(folder: Path) -> None:
-    """Remove staging folders that no process holds: those of killed runs whose notes are lost."""
+    """Remove the staging folders in ``folder`` that no process holds: those of killed runs whose notes are lost."""
     clear_left(folder, PREFIX)
 
 

@@ -29,7 +29,7 @@ class NotUtf8(Unfit):
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of a file, with ``\\n`` as line ends.
+    """Return the content of a text file as a string, with ``\\n`` as line ends and without the byte-order mark.
 
     Raises:
         NotUtf8: the bytes are neither UTF-8 nor UTF-16 with a byte-order mark.

@@ -19,7 +19,7 @@ _MOST = 4 << 20
 _PIECES = 4000
 _SECTIONS, _LIBRARIES, _ENTRIES, _NAME = 96, 1024, 4096, 256
 _VERSION_BLOCK = 92
-"""Bytes of a VS_VERSIONINFO up to the end of its VS_FIXEDFILEINFO."""
+"""Size in bytes of a VS_VERSIONINFO up to the end of its VS_FIXEDFILEINFO."""
 _VERSION_KEY = "VS_VERSION_INFO\0".encode("utf-16-le")
 _VERSION_TYPE = 16
 _IMPORTS, _RESOURCES, _DELAYED = 1, 2, 13
@@ -31,12 +31,13 @@ class NotAnImage(ValueError):
 
 @dataclass(frozen=True)
 class Image:
-    """A program or library (DLL) of Windows.
+    """Facts about a program or library of Windows.
 
     Attributes:
         machine: ``x64``, ``x86`` or ``arm64``; for others the number in the header (``0x01c4``).
-        imports: libraries that Windows loads with it, in the file's order, in lower case.
-        delayed: libraries that are loaded at the first call of one of their functions, in lower case.
+        library: it is a library (DLL), not a program.
+        imports: names of the libraries that Windows loads with it, in the file's order, in lower case.
+        delayed: names of the libraries that are loaded at the first call of one of their functions, in lower case.
         version: the file version, four numbers; ``None`` if it has none.
     """
 
@@ -48,7 +49,7 @@ class Image:
 
 
 def read_image(path: Path) -> Image:
-    """Read a program or library of Windows.
+    """Return the facts about a program or library of Windows, from its file.
 
     Raises:
         OSError: it cannot be read.
@@ -92,7 +93,11 @@ class _Reader:
         )
 
     def _take(self, at: int, count: int) -> bytes:
-        """Return bytes of the file, if they exist and the total stays within what a valid file needs."""
+        """Return ``count`` bytes of the file from position ``at``, and count them towards the limits of this reader.
+
+        Raises:
+            NotAnImage: the file is too short, or the reader has read more than a valid file needs.
+        """
         self._bytes -= count
         self._pieces -= 1
         if self._bytes < 0 or self._pieces < 0:
@@ -107,7 +112,11 @@ class _Reader:
         return struct.unpack(form, self._take(at, struct.calcsize(form)))
 
     def _at(self, address: int) -> int:
-        """Return the position in the file of a relative virtual address."""
+        """Return the position in the file for a relative virtual address.
+
+        Raises:
+            NotAnImage: no section of the file contains the address.
+        """
         for size, start, raw_size, raw in self._sections:
             if start <= address < start + max(size, raw_size):
                 return address - start + raw
@@ -121,7 +130,10 @@ class _Reader:
         return raw[: raw.index(0)].decode("ascii", "backslashreplace").lower()
 
     def _libraries(self, address: int, step: int, name: int) -> Iterator[str]:
-        """Yield the names in a table of imports, whose rows have ``step`` bytes and the name's address at ``name``."""
+        """Yield the library names, in lower case, of a table of imports; no names if ``address`` is 0.
+
+        Each row of the table has ``step`` bytes, and at byte ``name`` the address of a library's name.
+        """
         if not address:
             return
         at = self._at(address)
@@ -147,7 +159,11 @@ class _Reader:
         return (high >> 16, high & 0xFFFF, low >> 16, low & 0xFFFF)
 
     def _child(self, root: int, level: int, number: int | None) -> int | None:
-        """Return the target of an entry of a resource directory: the entry with this number, or the first."""
+        """Return the position of the target of an entry in a resource directory, or ``None`` if there is no such entry.
+
+        The entry is the one with ``number``, or the first one for ``None``. ``root`` and ``level`` are positions in the
+        file.
+        """
         names, numbers = self._unpack("<12xHH", level)
         if names + numbers > _ENTRIES:
             raise NotAnImage("its table of resources is damaged")

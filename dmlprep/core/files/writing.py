@@ -43,7 +43,7 @@ class Writer:
         self._begun.__exit__(kind, error, trace)
 
     def open(self, target: Path) -> BinaryIO:
-        """Open a file that will become ``target``."""
+        """Open a new temporary file for writing; ``commit`` renames it to ``target``."""
         # A short name, whatever the target's name is: names and paths have limits.
         digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
         temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
@@ -53,10 +53,10 @@ class Writer:
         return file
 
     def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
-        """Rename every file to its target, and remove old files ``gone`` next to the last target.
+        """Rename every file to its target, and remove the files ``gone`` from the folder of the last target.
 
-        ``gone`` names files of the old result that the new one lacks. Without ``force``, an existing file is never
-        replaced, even one that appeared after the command's check.
+        ``gone`` has names of files of the old result that the new one lacks. Without ``force``, an existing file is
+        never replaced, even one that appeared after the command's check.
 
         Raises:
             OutputError: a file cannot be replaced; with several files, all old ones are unchanged.
@@ -78,7 +78,10 @@ class Writer:
 
 @contextlib.contextmanager
 def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
-    """Raise ``OutputError`` if ``target`` cannot be written, and ``InputError`` if a source cannot be read."""
+    """Turn an ``OSError`` of the block into an ``OutputError`` about ``target``.
+
+    If the error names one of the paths ``sources``, it becomes an ``InputError`` about that path.
+    """
     try:
         yield
     except FileExistsError as error:
@@ -90,10 +93,10 @@ def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]
 
 
 def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
-    """Write a small file atomically; ``force``: replace an existing one.
+    """Write a small file atomically; with ``force``, replace an existing one.
 
     Raises:
-        OutputError: the path cannot be written.
+        OutputError: the path cannot be written, or the file exists without ``force``.
     """
     with plain_errors(path), Writer() as writer:
         writer.open(path).write(content)

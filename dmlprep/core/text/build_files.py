@@ -33,7 +33,10 @@ def cmake_argument(content: str) -> str:
 
 
 def msbuild_text(content: str) -> str:
-    """Return ``content`` for a quoted MSBuild attribute or an element, without effect as a list, property or item."""
+    """Return ``content``, escaped for a quoted MSBuild attribute or an element.
+
+    MSBuild takes none of it for a list separator, a property, an item or a wildcard.
+    """
     return xml_value(_MSBUILD.sub(lambda match: f"%{ord(match.group()):02X}", content))
 
 

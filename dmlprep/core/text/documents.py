@@ -1,4 +1,4 @@
-"""Write JSON and TOML that every reader accepts: without half characters, and safe to show in a terminal."""
+"""Write JSON and TOML that every reader accepts: without lone surrogates, and safe to show in a terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _LOST = re.compile("[\0\ud800-\udfff]")
 
 
 def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int = 2, measures: bool = True) -> bytes:
-    """Return a record, or builtins, as indented JSON in UTF-8.
+    """Return a record, or builtins, as indented JSON in UTF-8 with a final line end.
 
-    Characters that do not print become JSON escapes. JSON has no infinity, so it becomes the largest number; NaN
-    becomes ``null``. Lone surrogates (bytes of a path that are not UTF-8) and zero bytes become escaped text. JSON does
-    not allow the former, and readers refuse the latter.
+    Characters that do not print become JSON escapes. Lone surrogates (bytes of a path that are not UTF-8) and zero
+    bytes become escaped text. JSON does not allow the former, and readers refuse the latter. NaN becomes ``null``.
 
-    With ``order`` keys are sorted. ``measures``: the data may have infinities, so every number is checked.
+    Args:
+        order: ``sorted`` sorts the keys.
+        measures: the data may have infinities, which JSON lacks: write the largest number instead. Otherwise they
+            become ``null``, which is faster.
     """
     try:
         raw = msgspec.json.encode(data, order=order)
@@ -39,12 +41,15 @@ def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int
 
 
 def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a comment on one line, with its ``#``."""
+    """Return a text as a TOML comment on one line, with its ``#``, shortened to ``longest`` characters."""
     return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
 
 
 def to_compact(data: object) -> bytes:
-    """Return a record, or builtins, as JSON without white space, for a cache. Characters are as in ``to_json``."""
+    """Return a record, or builtins, as JSON without white space, for a cache.
+
+    Lone surrogates become escaped text. NaN and infinity become ``null``.
+    """
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:
@@ -52,9 +57,9 @@ def to_compact(data: object) -> bytes:
 
 
 def canonical(data: object) -> bytes:
-    """Return builtins or records as bytes for a digest: different data gives different bytes.
+    """Return builtins or records as bytes for a digest: different data gives different bytes, equal data equal bytes.
 
-    They are not read back.
+    No code parses these bytes.
     """
     try:
         return msgspec.json.encode(data, order="sorted")
@@ -63,13 +68,16 @@ def canonical(data: object) -> bytes:
 
 
 def toml_string(text: str) -> str:
-    """Return a basic TOML string, which has escapes for whole characters only."""
+    """Return a text as a basic TOML string, in quotes.
+
+    Lone surrogates and zero bytes become escaped text; other characters that do not print become TOML escapes.
+    """
     written = quoted(json.dumps(_whole(text), ensure_ascii=False))
     return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in written)
 
 
 def toml_value(value: object) -> str:
-    """Return a value in the form of a recipe; ``None``, which TOML lacks, becomes ``null``."""
+    """Return a value as TOML on one line; ``None``, which TOML lacks, becomes ``null``."""
     if isinstance(value, dict):
         rows = ", ".join(f"{toml_key(key)} = {toml_value(v)}" for key, v in value.items())
         return f"{{ {rows} }}" if rows else "{}"
@@ -82,12 +90,12 @@ def toml_value(value: object) -> str:
 
 
 def toml_key(key: str) -> str:
-    """Return a key in the form of a recipe, in quotes if necessary."""
+    """Return a key as TOML, in quotes if necessary."""
     return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else toml_string(key)
 
 
 def _finite(value: object) -> object:
-    """Return builtins without infinity."""
+    """Return a copy of builtins in which each infinity is the largest number of its sign."""
     if isinstance(value, float) and math.isinf(value):
         return math.copysign(sys.float_info.max, value)
     if isinstance(value, dict):
@@ -96,7 +104,7 @@ def _finite(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """Return builtins without lone surrogates and zero bytes."""
+    """Return a copy of builtins in which lone surrogates and zero bytes are escaped text (``\\x00``)."""
     if isinstance(value, str):
         return _LOST.sub(lambda match: printable(match.group()), value)
     if isinstance(value, dict):

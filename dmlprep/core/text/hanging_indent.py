@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _MORE = 4
-"""Additional indent of the continuation lines."""
+"""Additional spaces before the continuation lines of a line without a label."""
 
 _LABEL = re.compile(r" *[^ ]{1,24} {2,}(?=[^ ])")
 
@@ -13,21 +13,32 @@ _COMMAND = re.compile(r"\bdmlprep [a-z]+ [^ ]*[-./]")
 
 
 def indent_of(text: str) -> int:
-    """Return the indent of continuation lines: below the text after a label, or a fixed indent."""
+    """Return the number of spaces before continuation lines of ``text``.
+
+    After a label, a word followed by two or more spaces, they align with the text behind it. Other lines get their own
+    indent and ``_MORE`` spaces.
+    """
     if label := _LABEL.match(text):
         return label.end()
     return len(text) - len(text.lstrip(" ")) + _MORE
 
 
 def is_command(text: str) -> bool:
-    """Return whether the text contains a command. A user may copy it, and with a line break half of it would run."""
+    """Return whether the text contains a command of dmlprep that a user may copy.
+
+    With a line break in it, half of the command would run.
+    """
     return _COMMAND.search(text) is not None
 
 
 def hanging(text: str, width: int, *, before: int = 0) -> str:
-    """Break a line between words to ``width`` characters, with an indent, unless it fits or is a command.
+    """Break a line between words to ``width`` characters, with an indent for the continuation lines.
 
-    ``before``: the number of characters that are already on the line.
+    A line that fits, is a command, already has line breaks, or has too little width for its indent, is returned
+    unchanged.
+
+    Args:
+        before: the number of characters that are already on the line in the terminal.
     """
     indent = indent_of(text)
     if len(text) + before <= width or is_command(text) or "\n" in text or width < 2 * indent:

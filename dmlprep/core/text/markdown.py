@@ -19,11 +19,15 @@ _SIGNS = re.compile(
     r"[\\`*\[\]<>#|~&@$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[-+=]|(?<=^\d)[.)]|^\d{2,9}[.)]",
     re.IGNORECASE,
 )
-"""Characters that begin a Markdown form, a link or a mention, or at the start of a line a list."""
+"""Matches text that Markdown would interpret: characters that begin a form, a link or a mention, or a list at the start
+of a line."""
 
 
 def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
-    """Return ``content`` as printable text on one line, with its spaces joined, and without its middle if too long."""
+    """Return ``content`` as escaped Markdown on one line, with each run of spaces joined to one.
+
+    Above ``longest`` characters, the middle is left out.
+    """
     plain = shortened(" ".join(printable(str(content)).split()), longest)
     return Markdown(_SIGNS.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", plain))
 
@@ -31,8 +35,8 @@ def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
 def code(content: object) -> Markdown:
     """Return ``content`` as a code span on one line, or as text if a code span cannot represent it.
 
-    A code span cannot be empty, and parsers disagree about a pipe in a code span of a table. A CI system may show the
-    document in its log.
+    A code span cannot be empty, and parsers disagree about a pipe in a code span of a table. Commands to CI systems are
+    broken up, because such a system may show the document in its log.
     """
     plain = inert(shortened(printable(str(content))))
     if not plain.strip() or "|" in plain:
@@ -45,6 +49,6 @@ def code(content: object) -> Markdown:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Markdown]], align: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table; ``align`` is ``---`` (default) or ``--:`` for each column."""
+    """Return the lines of a Markdown table; ``align`` has ``---`` (default) or ``--:`` for each column."""
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(align or ['---'] * len(head))}|"]
     return lines + [f"| {' | '.join(row)} |" for row in rows]

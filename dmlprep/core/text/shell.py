@@ -19,7 +19,7 @@ _STANDS_FOR = "NAME"
 
 
 def command_line(*words: str | PurePath) -> str:
-    """Return the words as a line for the user's shell."""
+    """Return the words as one command line for the user's shell, each quoted if necessary."""
     return " ".join(map(word, words))
 
 
@@ -27,8 +27,8 @@ def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> st
     """Return one word for a shell, quoted if necessary.
 
     Characters that do not print, and commands to CI systems, are written as escapes that bash, zsh and POSIX of 2024
-    read (``$'\\x1b'``). On Windows, no quoting works for every name in both cmd and PowerShell: the placeholder
-    ``NAME`` replaces the others. A path that begins with a hyphen, which would be an option, becomes ``./-path``.
+    read (``$'\\x1b'``). On Windows, a word that no quotes protect in both cmd and PowerShell is replaced by the
+    placeholder ``NAME``. A path that begins with a hyphen, which would be an option, becomes ``./-path``.
     """
     if isinstance(text, PurePath):
         text = f"./{text}" if str(text).startswith("-") else str(text)

@@ -25,9 +25,10 @@ _BodyOf = Callable[[onnx.NodeProto], onnx.FunctionProto | None]
 
 
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
-    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call.
+    """Inline every call of a model-local function into ``model``, in place, and remove the functions from it.
 
-    ``graph.model.expansion`` counted the result when the model was opened. It also refuses cycles of calls.
+    The function adds to ``origins``: the first output of each new node -> the label of the call. It has no limit:
+    ``graph.model.expansion`` counted the nodes, and refused cycles of calls, when the model was opened.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     imported = {o.domain for o in model.opset_import}
@@ -48,7 +49,12 @@ def expand(
     origins: dict[str, str],
     budget: Budget,
 ) -> bool:
-    """Inline the ``wanted`` nodes of ``graph`` (built from ``model``), in place; return whether there were any.
+    """Inline nodes of ``model`` whose operator ONNX defines by a function body, in place; return whether any were.
+
+    Args:
+        graph: the facts built from ``model``.
+        wanted: returns True for a node to inline; a node without a body stays.
+        origins: gets the first output of each new node -> the label of the node that it replaces.
 
     Raises:
         ModelRefused: DP014, the result would have more nodes than ``budget`` has left.
@@ -64,7 +70,7 @@ def expand(
 
 
 def _value_names(model: onnx.ModelProto) -> Names:
-    """The names of all values of a model. Nodes may share a name, so a node's name alone does not make a new one."""
+    """The names of all values of a model, as a registry that makes new ones; names of nodes may occur twice."""
     names = Names()
     for graph in protos.graphs(model):
         names.values.update(value.name for value in (*graph.input, *graph.initializer))
@@ -73,7 +79,7 @@ def _value_names(model: onnx.ModelProto) -> Names:
 
 
 def _count(nodes: Iterable[onnx.NodeProto]) -> int:
-    """The number of nodes, with nodes in subgraphs; onnx's own bodies nest a graph or two."""
+    """The number of nodes, including those in subgraphs."""
     return sum(1 + sum(_count(graph.node) for graph in protos.bodies(node)) for node in nodes)
 
 
@@ -102,7 +108,7 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
 
 
 def _first(node: onnx.NodeProto) -> str:
-    """The name of the first output that is not omitted."""
+    """The name of the first output that is not omitted; empty if there is none."""
     return next(filter(None, map(str, node.output)), "")
 
 
@@ -118,7 +124,12 @@ def _expand_graph(
     *,
     inside: bool = False,
 ) -> bool:
-    """Inline the nodes that have a body; with ``inside`` also the nodes of these bodies, and so on."""
+    """Inline the nodes of a graph and its subgraphs that have a body, in place; return whether there were any.
+
+    Args:
+        body_of: returns the body of a node; ``None`` for a node to keep.
+        inside: also inline nodes of the inlined bodies, at any depth.
+    """
     changed = False
     remaining: list[onnx.NodeProto] = []
     waiting = [(node, True) for node in reversed(graph.node)]
@@ -143,7 +154,7 @@ def _expand_graph(
 
 
 def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -> Iterable[onnx.NodeProto]:
-    """The nodes of a body with the call's names and attributes."""
+    """Copies of a body's nodes for one call, with its inputs, outputs and attributes; other values get new names."""
     prefix = _label(call)
     known: dict[str, str] = {"": "", **dict.fromkeys(body.input, ""), **dict(zip(body.input, call.input, strict=False))}
     outputs = {formal: actual for formal, actual in zip(body.output, call.output, strict=False) if actual}

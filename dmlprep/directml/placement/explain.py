@@ -18,11 +18,12 @@ from dmlprep.record import CODES
 
 
 def explain_node(model: Model, name: str, target: Target) -> list[str]:
-    """Return lines with the device of a node, and each rule on the way there.
+    """Return lines of text: the rules that ONNX Runtime applies to a node, in order, and the device that follows.
 
     Args:
         name: the node's name, in a subgraph with its graph's path (``If_3/then_branch/Add_1``). For an inlined
-            operator, the operator's own name: the lines explain each node of its body.
+            operator, the operator's own name: the lines explain each node of its body. If several nodes have the
+            name, the lines explain all of them.
 
     Raises:
         UsageError: there is no such node, or the target's kernels are not known.
@@ -32,7 +33,7 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
     nodes = [n for n in graph.all_nodes() if name in _names(n)]
     if not nodes:
         if any(name in _names(n) for inner in graph.all_graphs() for n in inner.constants):
-            return [f"{name}: Constant", "ONNX Runtime turns it into an initializer, so it does not run"]
+            return [f"{name}: Constant", "ONNX Runtime turns the node into an initializer, so it does not run"]
         close = get_close_matches(name, {label for n in graph.all_nodes() for label in _names(n)}, 3)
         fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node"
         raise UsageError(f"no node {name!r}", where=str(model.path or ""), fix=fix)
@@ -88,13 +89,15 @@ def _rules(node: NodeFacts, target: Target) -> list[str]:
     kernel = rows.get(node.since)
     versions = ", ".join(map(str, sorted(rows)))
     if kernel is None:
-        return [f"1. version: DirectML has {versions}; the node is {node.since}, and only the same version matches"]
+        return [
+            f"1. version: DirectML has {versions}; the node has version {node.since}, and only the same version matches"
+        ]
     lines = [f"1. version: DirectML has {versions}; {node.since} is among them"]
     broken = mismatch(node, kernel.types)
     if broken is not None:
         label, value = broken
-        takes = f"{label} takes {', '.join(sorted(kernel.types[label]))}"
-        return [*lines, f"2. types: {value.name} is {value.type}, {takes}"]
+        supported = f"DirectML supports {', '.join(sorted(kernel.types[label]))} there (type {label})"
+        return [*lines, f"2. types: {value.name} is {value.type}; {supported}"]
     lines.append("2. types: supported")
     refused = QUERIES[kernel.query](node) if kernel.query else ""
     lines.append(
@@ -106,6 +109,6 @@ def _rules(node: NodeFacts, target: Target) -> list[str]:
     on_cpu = ", ".join(v.name for v in map(node.input, sorted(kernel.cpu_in)) if v is not None)
     return [
         *lines,
-        f"4. data types of all values: {answer.reason if answer.code == 'DP505' else 'known to DirectML'}",
-        f"5. read on the CPU: {on_cpu or 'nothing'}",
+        f"4. data types of all values: {answer.reason if answer.code == 'DP505' else 'supported'}",
+        f"5. inputs read on the CPU: {on_cpu or 'none'}",
     ]

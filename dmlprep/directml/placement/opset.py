@@ -18,22 +18,22 @@ from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
 LOWEST = 13
-"""The lowest candidate, unless the model is lower. No kernel of any release is lost before it; below 11 Resize has
-another meaning, below 13 Softmax."""
+"""The lowest opset to try, unless the model's own is lower. No release loses a kernel by a version change up to it;
+below 11 Resize has another meaning, below 13 Softmax."""
 
 _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
-"""Attributes that are new at some version; the operator is lowered to another form without them."""
+"""Attributes that older versions lack, but that do not prevent lowering: dmlprep rewrites the node without them."""
 
 
 def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
-    """Return the opset at which the fewest compute nodes leave DirectML, or have a quirk that a later opset fixes.
+    """Return the opset at which the fewest nodes leave DirectML, or have a quirk that another opset avoids.
 
-    Ties: the fewest floating-point operations on the CPU, then the opset nearest to the model's own.
+    Nodes of ONNX's own operators count, unless they are shape arithmetic or constant. Ties: the fewest floating-point
+    operations on the CPU, then the opset nearest to the model's own.
 
     The count assumes that the model is converted with each operator kept: a node counts by its operator's version at
-    the candidate. An operator that a candidate opset lacks counts by the function body that replaces it (Gelu below
-    opset 20). An operator without a body counts as off DirectML. So no candidate is chosen that the operator cannot be
-    lowered to, unless it leaves DirectML at every opset.
+    the candidate opset. If that opset lacks the operator, the node counts by the function body that replaces it (Gelu
+    below opset 20). Without such a body the node counts as one that leaves DirectML.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -43,13 +43,20 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
 
 
 def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
-    """``choose_opset`` for facts that were read before; ``own`` is the model's opset, ``kind`` their ``roles``."""
+    """Return the same as ``choose_opset``, for facts that were read before.
+
+    Args:
+        own: the model's opset.
+        kind: the roles of the nodes, from ``roles(graph)``; computed if ``None``.
+    """
     by_opset = _by_opset(graph, own, target, kind)
     return min(by_opset, key=lambda opset: (*by_opset[opset], abs(opset - own), opset))
 
 
 def off_directml(model: Model, target: Target) -> dict[int, int]:
-    """The number of compute nodes that leave DirectML at each opset of the target, as in ``choose_opset``.
+    """Opset -> number of nodes that leave DirectML or have a quirk there, as ``choose_opset`` counts them.
+
+    The opsets are those that ``choose_opset`` compares, up to the highest that the target loads.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -61,7 +68,7 @@ def off_directml(model: Model, target: Target) -> dict[int, int]:
 def _by_opset(
     graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None
 ) -> dict[int, tuple[int, int]]:
-    """Nodes, and floating-point operations, that leave DirectML or are wrong on it, at each opset."""
+    """Opset -> number of nodes that leave DirectML or have a quirk there, and operations of those that leave it."""
     top = target.max_opset
     kind = roles(graph) if kind is None else kind
     ours = [n for n in graph.all_nodes() if kind[id(n)] in ("compute", "control") and not n.domain]
@@ -107,7 +114,10 @@ def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
 
 
 def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
-    """Return whether an older version of the operator has every attribute that the node sets away from its default."""
+    """Return whether an older version of the operator has every attribute that the node sets away from its default.
+
+    Attributes of ``_ADAPTED`` do not count.
+    """
     now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
     if now is None or older is None:
         return now is older

@@ -25,7 +25,7 @@ LARGEST = 1 << 48
 
 
 def nbytes(value: Value) -> int | None:
-    """Bytes of a tensor; ``None`` if its size or type is unknown, or beyond any machine."""
+    """Size of a tensor in bytes; ``None`` if its shape or type is unknown, for strings, and above ``LARGEST``."""
     dtype = value.dtype
     if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING) or value.size is None:
         return None
@@ -34,10 +34,14 @@ def nbytes(value: Value) -> int | None:
 
 
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
-    """Every value of every graph that a node writes on one device and another node reads on the other.
+    """The values of all graphs that a node writes on one device and another node reads on the other; each value once.
 
-    Feeds and results of the main graph, and initializers, do not count: every placement copies them. A feed that both
-    devices read counts: ONNX Runtime passes it to the CPU and copies it in each run.
+    Inputs and outputs of the main graph, and initializers, do not count: every placement copies them. An input that
+    both devices read counts: ONNX Runtime passes it to the CPU and copies it in each run.
+
+    Args:
+        on_dml: ``id`` of each node on DirectML.
+        kernels: ``id(node)`` -> the node's DirectML kernel.
     """
     copies: list[Crossing] = []
     readers = _Readers(on_dml, kernels)
@@ -57,7 +61,7 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
 
 
 class _Readers:
-    """The devices on which nodes read values; the inputs of each node are indexed once, however many they are."""
+    """Finds the readers of a value on the other device; it indexes the inputs of each node only once."""
 
     def __init__(self, on_dml: set[int], kernels: dict[int, Kernel]) -> None:
         self._on_dml = on_dml
@@ -65,7 +69,11 @@ class _Readers:
         self._places: dict[int, dict[int, list[int]]] = {}
 
     def across(self, value: Value, made_on_dml: bool) -> NodeFacts | None:
-        """The first node that reads a value on another device than the node that writes it."""
+        """The first node that reads a value on the other device; ``None`` if there is none.
+
+        Args:
+            made_on_dml: True if the value is written in DirectML's memory, False if in the CPU's.
+        """
         return next((reader for reader in value.consumers if self._crosses(reader, value, made_on_dml)), None)
 
     def _crosses(self, reader: NodeFacts, value: Value, made_on_dml: bool) -> bool:
@@ -80,7 +88,7 @@ class _Readers:
 
 
 def feed_bytes(graph: GraphFacts) -> int | None:
-    """Bytes of the main graph's inputs and outputs; ``None`` if one is unknown."""
+    """Total size in bytes of the main graph's inputs and outputs, without initializers; ``None`` if one is unknown."""
     sizes = [nbytes(v) for v in [*graph.inputs, *graph.outputs] if not v.initializer]
     known = [s for s in sizes if s is not None]
     return sum(known) if len(known) == len(sizes) else None
@@ -89,13 +97,13 @@ def feed_bytes(graph: GraphFacts) -> int | None:
 Role = Literal["compute", "shape", "control", "constant"]
 
 SHAPE_VALUE = 1024
-"""The most elements with which a value derived from shapes alone counts as shape arithmetic, not as data."""
+"""The most elements of a value that counts as shape arithmetic; a larger value derived from shapes counts as data."""
 
 _WHOLE_NUMBERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 
 
 def roles(graph: GraphFacts) -> dict[int, Role]:
-    """``id(node)`` -> role, for every node of the graph and its subgraphs."""
+    """``id(node)`` -> role (see ``PlacedNode.role``), for every node of the graph and its subgraphs."""
     by_node: dict[int, Role] = {}
     constant: set[int] = set()
     of_shape: set[int] = set()
@@ -144,7 +152,13 @@ def place_facts(
     kind: Mapping[int, Role] | None = None,
     divisions: Divisions | None = None,
 ) -> Placement:
-    """Return the placement of a graph already read with this target's tables; pass ``kind`` (its roles) if known."""
+    """Return the placement of a graph that was already read with this target's tables.
+
+    Args:
+        opset: the model's opset, for the result.
+        kind: the roles of the nodes, from ``roles(graph)``; computed if ``None``.
+        divisions: the provider and fused graph of each node, if computed before.
+    """
     kind = roles(graph) if kind is None else kind
     divisions = Divisions(target) if divisions is None else divisions
     placed: list[PlacedNode] = []

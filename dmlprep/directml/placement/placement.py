@@ -23,14 +23,14 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: the node's name; without one, the operator and, in parentheses, the first output.
         graph: path of its graph: ``""`` the main graph, ``If_3/then_branch`` a subgraph.
-        op: ``Conv``, ``com.microsoft::Gelu``.
+        op: the operator: ``Conv``, ``com.microsoft::Gelu``.
         provider: the provider that runs it. Also the CPU if no provider has a kernel (``DP507``): ONNX Runtime leaves
             the node there, and fails.
         code: code of the reason for its placement (``DP500``: DirectML runs it; ``dmlprep explain CODE``).
-        reason: one clause with this node's numbers.
-        partition: number of its fused partition in its graph; ``None`` if it is not fused.
-        not_fused: code of the reason why a node on DirectML is not in a fused graph.
-        not_fused_reason: one clause with this node's numbers.
+        reason: the reason for its placement as one clause, with this node's versions or types; empty for ``DP500``.
+        partition: number of the fused graph that it is in, counted in its own graph; ``None`` if it is not fused.
+        not_fused: code of the reason why a node on DirectML is not in a fused graph; empty if there is no reason.
+        not_fused_reason: the same reason as one clause, with this node's values.
         role: ``compute``; ``shape`` arithmetic; ``control`` flow and containers; ``constant``: folded at load.
         origin: the node that it was inlined from; empty for a node of the model itself.
         flops: floating-point operations; ``None`` if its shapes are unknown.
@@ -56,7 +56,8 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
 class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tensor that is written on one device and read on the other in each run.
 
-    ``producer`` is empty for a graph input that both devices read; ``nbytes`` is ``None`` if it is unknown.
+    ``to`` is the device that reads it. ``producer`` and ``consumer`` are labels of nodes; ``producer`` is empty for a
+    graph input that both devices read. ``nbytes`` is the size in bytes, ``None`` if unknown.
     """
 
     value: str
@@ -75,12 +76,13 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         dml_flops: floating-point operations on DirectML, for nodes with known shapes.
         flops: floating-point operations of all nodes with known shapes.
         partitions: number of fused graphs in all graphs of the model.
-        crossing_bytes: bytes of the crossings with a known size.
-        feed_bytes: bytes of the graph's inputs and outputs, which are copied to and from the device; ``None`` if
-            unknown.
+        crossings: the tensors that are copied between the CPU and DirectML in each run.
+        crossing_bytes: total size in bytes of the crossings with a known size.
+        feed_bytes: total size in bytes of the graph's inputs and outputs, which are copied to and from the device;
+            ``None`` if unknown.
         compute_on_cpu: names of compute nodes on the CPU. Shape arithmetic, control flow and nodes that are folded at
             load do not count.
-        free_dimensions: dim_param (or ``input[axis]`` without a name) -> the inputs that have it.
+        free_dimensions: dim_param (or ``input[axis]`` without a name) -> the places that have it, as ``input[axis]``.
     """
 
     target: str
@@ -104,9 +106,9 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def flop_share(self) -> float | None:
-        """Share of floating-point operations on DirectML; ``None`` if the shapes of a compute node are unknown.
+        """Share of floating-point operations on DirectML, 0 to 1.
 
-        A share of the known operations would describe which shapes are known, not where the operations run.
+        ``None`` if the shapes of a compute node are unknown, or if the model has no floating-point operations.
         """
         known = all(n.flops is not None for n in self.nodes if n.role == "compute")
         return self.dml_flops / self.flops if self.flops and known else None
@@ -117,7 +119,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         return all(n.code != "DP507" for n in self.nodes)
 
     def summary(self) -> PlacementFacts:
-        """The numbers for a record."""
+        """The numbers of the placement, in the form for a run record."""
         return PlacementFacts(
             target=self.target,
             opset=self.opset,

@@ -1,4 +1,4 @@
-"""From a model to the facts that the rules read: functions are inlined, types and shapes inferred, weights not read."""
+"""Read the facts of a model for the rules: functions are inlined, types and shapes inferred, weights not read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROUNDS = 16  # bodies of ONNX's operators contain operators with bodies, a few 
 
 
 class FactsReader:
-    """Reads the graphs of one model for several targets, which share them unless they inline different nodes.
+    """Reads the facts of one model for several targets.
 
-    A reading costs an inference of types and shapes. Targets that inline the same nodes, usually none, place the same
-    facts. The model must not change while the reader is used.
+    Targets that inline the same nodes (usually none) get the same object, which saves an inference of types and
+    shapes. The model must not change while the reader is used.
     """
 
     def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
@@ -38,7 +38,7 @@ class FactsReader:
         self._plain = _Reading(_built(read, first, origins), first, origins, model.budget)
 
     def facts(self, tables: Tables | None = None) -> GraphFacts:
-        """``read_facts`` for one target's tables; do not change the result."""
+        """Return the same as ``read_facts`` for one target's tables. Targets share the result: do not change it."""
         reading = self._plain
         for _ in range(_ROUNDS):
             further = reading.inlining(tables) if tables is not None else None
@@ -59,7 +59,7 @@ class _Reading:
     known: dict[frozenset[int], _Reading | None] = field(default_factory=dict)
 
     def inlining(self, tables: Tables) -> _Reading | None:
-        """The reading with the nodes inlined that ONNX Runtime inlines; ``None`` if that changes nothing."""
+        """The facts after one round of inlining the nodes that ONNX Runtime inlines; ``None`` if there are none."""
         inlined = (n for n in self.graph.all_nodes() if is_function(n) and node_support(tables, n).inlined)
         chosen = frozenset(map(id, inlined))
         if chosen and chosen not in self.known:
@@ -76,11 +76,12 @@ class _Reading:
 
 
 def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None = None) -> GraphFacts:
-    """The graphs of a model as ONNX Runtime places them.
+    """Return the main graph of a model, with its subgraphs, as ONNX Runtime places them; ``model`` is not changed.
 
     Args:
         tables: tables of the target: function operators for which no provider has a kernel are inlined. Without tables,
             only model-local functions are inlined.
+        frozen: the frozen form of ``model``, if there is one; it saves time.
     """
     return FactsReader(model, frozen).facts(tables)
 

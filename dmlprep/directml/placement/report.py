@@ -44,7 +44,9 @@ _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeErr
 class Examined:
     """The result of checking a model for one target, with the facts of the placed nodes.
 
-    Facts and placement are ``None`` for a target without kernels, and for a model that the rules do not fit.
+    Attributes:
+        record: the run record of ``check``, with all findings.
+        placement, facts: ``None`` for a target without kernels, and for a model so invalid that the rules fail on it.
     """
 
     target: Target
@@ -53,7 +55,7 @@ class Examined:
     facts: GraphFacts | None = None
 
     def known_placement(self, asked_by: str) -> Placement:
-        """The placement, for an option that needs it.
+        """Return the placement; ``asked_by`` is the option that needs it, for the error.
 
         Raises:
             UsageError: the target's kernels are not known.
@@ -72,13 +74,14 @@ class Examined:
 def examine(model: Model, target: Target) -> Examined:
     """Check the file, its versions, the placement of its nodes, and its quirks on ``target``.
 
-    ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
+    The findings are in the ``record`` of the result. Its ``exit_code`` is 1 if a finding is an error, 2 if onnx's
+    checker refuses the file, 0 otherwise.
     """
     return examine_for(model, [target])[0]
 
 
 def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
-    """``examine`` for several targets: work that is the same for all of them is done once."""
+    """Return the result of ``examine`` for each target; work that is the same for all of them is done once."""
     began = time.perf_counter()
     files = _file_findings(model)
     refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
@@ -103,10 +106,10 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
 
 
 class _Shared:
-    """The parts that targets share: the reading of a model, and everything that its operators alone decide.
+    """Results that several targets share, so that each is computed once.
 
-    Targets that inline the same nodes, usually none, have one graph, and so the same roles. Targets with equal kernels
-    for its operators, usually neighbouring releases, place its nodes the same way.
+    Targets that inline the same nodes (usually none) share a graph and its roles. Among these, targets with equal
+    kernels for the graph's operators, usually neighbouring releases, share a placement.
     """
 
     def __init__(self, model: Model) -> None:
@@ -133,7 +136,7 @@ class _Shared:
 
 @dataclass
 class _Graph:
-    """The nodes of a model for some targets, and their placement by these targets' kernels."""
+    """The facts of a model that several targets share, and their placements: one for each distinct set of kernels."""
 
     facts: GraphFacts
     roles: dict[int, Role]
@@ -144,7 +147,10 @@ class _Graph:
 
 @dataclass
 class _Placed:
-    """The placement for targets with equal kernels for the operators of a graph; ``hits`` by keys of their quirks."""
+    """The placement for targets with equal kernels for the operators of a graph.
+
+    ``hits``: keys of the quirks that concern a target -> the nodes with these quirks.
+    """
 
     rows: Rows
     divisions: Divisions
@@ -187,7 +193,7 @@ def _file_findings(model: Model) -> list[Finding]:
 
 
 def _value_findings(model: Model) -> list[Finding]:
-    """Report inputs whose value decides a branch, and inputs with a pinned value."""
+    """Return findings about inputs whose value selects a branch, and inputs with a pinned value."""
     pinned = pinned_values(model.ir)
     findings = [
         finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
@@ -200,7 +206,7 @@ def _value_findings(model: Model) -> list[Finding]:
 
 
 def _name_findings(model: Model) -> list[Finding]:
-    """Report data files whose names in the model are invalid on Windows."""
+    """Return findings about external data files whose names in the model are invalid on Windows."""
     findings = []
     for name in named_data_files(model):
         wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
@@ -210,7 +216,7 @@ def _name_findings(model: Model) -> list[Finding]:
 
 
 def version_findings(model: Model, target: Target) -> list[Finding]:
-    """Report an opset or IR version that the release does not load."""
+    """Return findings about an opset or IR version that the target does not load; empty if it loads both."""
     findings = []
     opset, version = model.opset, model.ir.ir_version
     if opset > (most := target.max_opset):
@@ -223,9 +229,11 @@ def version_findings(model: Model, target: Target) -> list[Finding]:
 
 
 def placement_findings(placement: Placement, best: int) -> list[Finding]:
-    """One finding for each group of nodes that leave DirectML, or that are outside of fused graphs for one reason.
+    """Return the findings about a placement.
 
-    ``best`` is the opset at which most of the model runs on DirectML.
+    There is one finding for each group of similar nodes on the CPU, and for each reason why nodes are outside of fused
+    graphs. One more is about all copies between devices, and one about each free dimension. ``best`` is the opset at
+    which most of the model runs on DirectML, for the advice.
     """
     away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
     loose: dict[str, list[PlacedNode]] = {}
@@ -236,21 +244,26 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
         elif node.not_fused:
             loose.setdefault(node.not_fused, []).append(node)
     how = f"{'lower' if best < placement.opset else 'raise'} the opset to {best}"
-    of_version = None if best == placement.opset else f"{how}: dmlprep prepare does it with opset auto"
+    of_version = None if best == placement.opset else f"{how}: dmlprep prepare does this by default (opset auto)"
     findings = [_on_cpu(nodes, of_version if code == "DP501" else None) for (_, _, code, _), nodes in away.items()]
     findings += [_unfused(nodes) for nodes in loose.values()]
     if placement.crossings:
         unknown = sum(c.nbytes is None for c in placement.crossings)
         more = f", {unknown} of unknown size" if unknown else ""
         count, nbytes = len(placement.crossings), placement.crossing_bytes
-        findings.append(finding("DP522", f"{count} tensors, {nbytes} bytes a run{more}", count=count, bytes=nbytes))
+        findings.append(
+            finding("DP522", f"{count} tensors are copied in each run, {nbytes} bytes{more}", count=count, bytes=nbytes)
+        )
     for name, places in placement.free_dimensions.items():
         findings.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
     return findings
 
 
 def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
-    """A finding about nodes of one operator that leave DirectML for one reason: all of them compute, or none."""
+    """Return a finding about nodes of one operator that are on the CPU for one reason.
+
+    Either all of them compute, or none. ``remedy`` replaces the usual advice, unless it is ``None``.
+    """
     first, names = nodes[0], _names(nodes)
     why = Counter(n.reason for n in nodes).most_common(1)[0][0]
     return finding(
@@ -269,7 +282,7 @@ def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
 
 
 def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
-    """A finding about nodes on DirectML that are outside of fused graphs for one reason."""
+    """Return a finding about nodes on DirectML that are outside of fused graphs for one reason."""
     ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
     text = f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}"
     names = _names(nodes)

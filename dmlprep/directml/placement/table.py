@@ -17,7 +17,10 @@ _HALF, _SINGLE = frozenset({"float16", "bfloat16"}), frozenset({"float", "double
 
 
 def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
-    """The nodes of ``placement``, which ``place_facts`` made of ``graph``, and the connections between them."""
+    """Return the table of a placement: its nodes, and the connections between them.
+
+    ``graph`` is the graph from which ``place_facts`` made ``placement``.
+    """
     placed = {id(node): row for node, row in zip(graph.all_nodes(), placement.nodes, strict=True)}
     order = list(_in_order(graph))
     shown = order[:NODES]
@@ -59,7 +62,7 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
 
 
 def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
-    """The nodes of the graph in order; the nodes of a node's bodies come after it."""
+    """The nodes of the graph and its subgraphs in order; the nodes of a node's subgraphs come right after it."""
     waiting = list(reversed(graph.nodes))
     while waiting:
         node = waiting.pop()
@@ -69,12 +72,12 @@ def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
 
 
 def _place(places: dict[T, int], key: T) -> int:
-    """The index of a shared property among all of its kind."""
+    """Return the index of ``key`` in ``places``; a new key is added with the next index."""
     return places.setdefault(key, len(places))
 
 
 def recorded_name(text: str) -> str:
-    """A name from the file in the form for records."""
+    """A name from the model in the form for records: printable, and shortened to ``NAME_LENGTH``."""
     return shortened(printable(text), NAME_LENGTH)
 
 
@@ -87,7 +90,10 @@ def _provider(row: PlacedNode) -> Literal["d", "c"]:
 
 
 def _floats(node: NodeFacts) -> str:
-    """The floating-point types in which a node computes; a Cast from one to the other has both."""
+    """The floating-point types of a node's inputs and outputs as one letter.
+
+    ``h``: FP16 or BF16; ``s``: FP32 or FP64; ``m``: both (a Cast); ``n``: none.
+    """
     types = {value.type for value in [*node.inputs[:INPUTS], *node.outputs[:INPUTS]] if value is not None}
     half, single = bool(types & _HALF), bool(types & _SINGLE)
     return "m" if half and single else "h" if half else "s" if single else "n"

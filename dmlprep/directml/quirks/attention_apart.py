@@ -13,13 +13,13 @@ _BIAS = 3
 
 
 def _apart(node: NodeFacts) -> list[int]:
-    """The inputs with four dimensions."""
+    """The positions of the keys (1) and the values (2) among the inputs, if they have four dimensions."""
     return [place for place in _PLACES if node.rank(place) == 4]
 
 
 def _matches(node: NodeFacts) -> str:
     names = [_PLACES[place] for place in _apart(node)]
-    return f"the heads of its {' and '.join(names)} are separate" if names else ""
+    return f"its {' and '.join(names)} have four dimensions, with an axis for the heads" if names else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -27,7 +27,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if _apart(facts) != list(_PLACES):
         return "only its keys or only its values have four dimensions"
     if facts.input(_BIAS) is not None:
-        return "its bias has parts for keys and values, which work only if the heads are side by side"
+        return "its bias covers keys and values, which needs keys and values of three dimensions"
     for place in _PLACES:
         value = edit.input(place)
         batch, heads, tokens, size = facts.required(place).dims
@@ -42,7 +42,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="attention-apart",
     code="DP660",
-    title="MultiHeadAttention whose keys and values have their heads apart",
+    title="MultiHeadAttention with keys and values of four dimensions",
     ops=("com.microsoft::MultiHeadAttention",),
     outcome="create fails",
     sources=(

@@ -11,7 +11,7 @@ _MASK, _BIAS = 3, 5
 
 
 def _wanted(node: NodeFacts) -> list[int] | None:
-    """The needed shape [batch, heads, queries, keys]; ``None`` if it is unknown, or a cache adds keys."""
+    """The shape that the bias needs: [batch, heads, queries, keys]; ``None`` if unknown, or if a cache adds keys."""
     query, heads = node.input(0), node.attribute("num_heads", 0)
     if node.op == "Attention":
         known = query is not None and query.static and query.rank == 3 and node.input(4) is None
@@ -28,11 +28,11 @@ def _matches(node: NodeFacts) -> str:
     bias, wanted = node.input(_BIAS), _wanted(node)
     if bias is None or wanted is None or not bias.static or bias.sizes == wanted:
         return ""
-    return f"its bias is {bias.sizes}, not {wanted}"
+    return f"its bias has the shape {bias.sizes}, not {wanted}"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Broadcast the bias before the node."""
+    """Broadcast the bias to its full shape before the node."""
     bias, wanted = edit.input(_BIAS), _wanted(facts) or []
     edit.set_input(_BIAS, edit.before("Expand", [bias, edit.integers(wanted, "shape")], like=bias, shape=wanted))
     return ""
@@ -60,7 +60,7 @@ def _matches_masked(node: NodeFacts) -> str:
 
 
 def _rewrite_masked(facts: NodeFacts, edit: Edit) -> str:
-    """Add the mask's value to the bias where the mask is 0."""
+    """Add ``mask_filter_value`` to the bias where the mask is 0, and remove the mask."""
     mask, bias = facts.required(_MASK), facts.required(_BIAS)
     if not mask.static or mask.rank not in (2, 3) or bias.dtype is None:
         return "its mask might not have one number for each key"

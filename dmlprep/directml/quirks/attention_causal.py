@@ -19,7 +19,11 @@ _AXES_ARE_AN_INPUT = 13
 
 def _matches(node: NodeFacts) -> str:
     is_one_token = node.rank(0) == 3 and node.required().dims[1] == 1
-    return "it must hide later tokens" if node.attribute("unidirectional", 0) and not is_one_token else ""
+    return (
+        "it must hide later tokens (unidirectional is set)"
+        if node.attribute("unidirectional", 0) and not is_one_token
+        else ""
+    )
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -28,12 +32,12 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if facts.input(_MASK) is not None or facts.input(_BIAS) is not None:
         return "it already has a mask or a bias"
     if facts.rank(0) != 3 or facts.rank(1) != 3 or heads < 1:
-        return "queries and keys are perhaps packed, or not of three dimensions"
+        return "its queries and keys might be packed, or do not have three dimensions"
     query, key, past = facts.required(0), facts.required(1), facts.input(_PAST)
     if query.type not in ("float", "float16"):
-        return f"a bias of {query.type} is untested"
+        return f"a bias of type {query.type} is untested"
     if edit.graph.opset_imports.get("", 0) < _AXES_ARE_AN_INPUT:
-        return f"Unsqueeze has no input for axes before opset {_AXES_ARE_AN_INPUT}"
+        return f"the rewrite needs opset {_AXES_ARE_AN_INPUT}, where axes are an input of Unsqueeze"
     kind = query.numpy_type
     if query.static and key.static and (past is None or past.static):
         before = past.sizes[2] if past is not None else 0
@@ -51,7 +55,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _computed_bias(edit: Edit, heads: int, kind: np.dtype) -> ir.Value:
-    """The bias [batch, heads, tokens, all tokens], for sizes that are known only at run time."""
+    """Add nodes that compute the bias at run time, and return it: [batch, heads, tokens, past and present tokens]."""
     past = edit.optional(_PAST)
     sizes, keys = (edit.before("Shape", [edit.input(i)], dtype=ir.DataType.INT64, shape=(3,)) for i in (0, 1))
 
@@ -82,7 +86,7 @@ def _computed_bias(edit: Edit, heads: int, kind: np.dtype) -> ir.Value:
 QUIRK = Quirk(
     id="attention-causal",
     code="DP661",
-    title="MultiHeadAttention that is to leave out later tokens",
+    title="MultiHeadAttention that hides later tokens (unidirectional)",
     ops=("com.microsoft::MultiHeadAttention",),
     outcome="wrong numbers",
     sources=(

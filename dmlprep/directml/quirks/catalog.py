@@ -1,4 +1,4 @@
-"""All quirks from the modules of this room. The modules are imported at first use."""
+"""All quirks from the modules of this folder. The modules are imported at first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dmlprep.directml.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
 _MACHINERY = frozenset({"catalog", "declaring", "editing", "find", "page", "patterns", "quirk"})
-"""Modules of this room that declare no quirk. Every other module declares one or more, as constants."""
+"""Modules of this folder that declare no quirk. Every other module declares one or more, as constants."""
 
 
 @lru_cache(maxsize=1)
 def quirks() -> tuple[Quirk, ...]:
-    """Every known quirk: modules in the order of their first codes, quirks of a module in its order."""
+    """Every known quirk: modules in the order of their first codes, the quirks of a module in the module's order."""
     here = Path(__file__).parent
     measured = msgspec.json.decode((here / "measured.json").read_bytes(), type=dict[str, tuple[str, ...]])
     names = {module.name for module in pkgutil.iter_modules([str(here)])} - _MACHINERY
@@ -31,7 +31,7 @@ def quirks() -> tuple[Quirk, ...]:
 
 @lru_cache(maxsize=1)
 def codes() -> dict[str, Code]:
-    """Every finding code: codes of ``record`` and codes that quirks declare."""
+    """Finding code -> title, severity and remedy, for all codes of ``record`` and all codes that quirks declare."""
     return dict(sorted({**{q.code: q.code_row for q in quirks()}, **CODES}.items()))
 
 

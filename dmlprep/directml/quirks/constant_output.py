@@ -15,9 +15,9 @@ def _folds(value: Value) -> bool:
 
 
 def _matches(node: NodeFacts) -> str:
-    """The node reads a constant that is also a graph output."""
+    """The reason, if the node reads a constant that is also a graph output; empty otherwise."""
     read = (v for v in node.inputs if v is not None and v.graph_output)
-    return next((f"the output {value.name} is constant" for value in read if _folds(value)), "")
+    return next((f"its input {value.name} is a constant output of the model" for value in read if _folds(value)), "")
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -28,11 +28,11 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         if source is not None:
             edit.set_input(index, edit.initializer(_again(source), "own"))
             done = True
-    return "" if done else "the output is computed from constants: simplify first"
+    return "" if done else "the output is computed from constants: put the step simplify before fix-quirks"
 
 
 def _again(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """A copy of the tensor, without a name; its values are not read."""
+    """A copy of the tensor without a name; its values are not read before the model is saved."""
     shape = ir.Shape(tensor.shape.numpy())
     mapped = as_mapped(tensor)
     if mapped is not None:

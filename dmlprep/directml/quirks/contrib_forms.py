@@ -32,7 +32,7 @@ QUIRK = Quirk(
 
 
 _PLACES: Mapping[str, Mapping[int, int]] = {"QAttention": {6: 0, 7: 1}, "QLinearSigmoid": {2: 0, 4: 0}}
-"""Positions of zero points, and of the inputs that have their types."""
+"""Operator -> position of each zero point -> position of the input that has its type."""
 
 
 def _matches_zeros(node: NodeFacts) -> str:
@@ -40,11 +40,11 @@ def _matches_zeros(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the operator's default zeros as inputs."""
+    """Write the missing zero points as inputs: the operator's default, 0."""
     for index, of in _PLACES[facts.op].items():
         typed = facts.input(of)
         if typed is None or typed.dtype is None:
-            return f"the type of its input {of} is not known"
+            return f"the type of its input {of} is unknown"
         if facts.input(index) is None:
             edit.set_input(index, edit.constant(np.array(0, typed.numpy_type), "zero"))
     return ""

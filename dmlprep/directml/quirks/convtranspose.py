@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the pads. With SAME, they follow from kernel, stride and dilation: the output is stride times the input.
+    """Write pads instead of SAME. They follow from kernel, stride and dilation: the output is stride times the input.
 
     total = output_padding + (kernel - 1) * dilation + 1 - stride (ONNX, ConvTranspose, with output = input * stride).
     """
@@ -23,7 +23,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if not kernel and weight is not None and weight.static:
         kernel = weight.sizes[2:]
     if not kernel:
-        return "its kernel's size is not known"
+        return "the size of its kernel is unknown"
     if facts.has("output_shape"):
         return "it also has output_shape"
     count = len(kernel)
@@ -100,7 +100,7 @@ def _matches_dynamic(node: NodeFacts) -> str:
 
 
 def _rewrite_dynamic(facts: NodeFacts, edit: Edit) -> str:
-    """Write a ConvTranspose, whose pads are an attribute."""
+    """Replace the node by a ConvTranspose, whose pads are an attribute."""
     pads, y = facts.integers(_PADS), facts.output()
     if pads is None:
         return "its pads are not constant" if facts.input(_PADS) else "ONNX Runtime needs its pads"

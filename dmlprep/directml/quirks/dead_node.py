@@ -40,7 +40,7 @@ def _is_output(node: NodeFacts) -> bool:
 def _is_folded(node: NodeFacts) -> bool:
     """Return whether the node computes from constants alone.
 
-    The search stops at ``_FEW`` nodes: a large model may have many such nodes.
+    The search stops after ``_FEW`` nodes and returns False: a large model may have many nodes that read constants.
     """
     stack, visited = [node], {id(node)}
     while stack:
@@ -69,9 +69,9 @@ def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bo
 
 
 def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool]) -> bool:
-    """Return whether the fused graph of a node has no used result.
+    """Return whether the node is in a fused graph none of whose results is used.
 
-    The nodes of a fused graph are joined by the values they share, and have one answer, which is stored in ``known``.
+    The answer is the same for all connected nodes of the fused graph; ``known`` stores it for each of them.
     """
     own = partitions.get(id(node))
     if own is None:

@@ -9,7 +9,7 @@ from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write ONNX's function for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
+    """Replace the node by the function body that ONNX defines, with ONNX Runtime's scale of 1 for a tensor of zeros.
 
     The range includes 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
     """

@@ -16,11 +16,11 @@ from dmlprep.graph.rewriting.names import Names
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 END = int(np.iinfo(np.int64).max)
-"""The end of a Slice up to the last element."""
+"""The end of a Slice that includes the last element."""
 
 
 class Edit(GraphBuilder):
-    """Edits around ``node`` in ``graph``."""
+    """Edits ``graph`` around ``node``: its methods add nodes before it, and change or remove it."""
 
     graph: ir.Graph
 
@@ -39,28 +39,28 @@ class Edit(GraphBuilder):
         return self.node.inputs[index] if index < len(self.node.inputs) else None
 
     def input(self, index: int = 0) -> ir.Value:
-        """The input of the node at a position, which the caller knows to exist."""
+        """The input of the node at a position; only for one that the caller knows to exist."""
         value = self.node.inputs[index]
         assert value is not None
         return value
 
     def stored(self, index: int) -> ir.TensorProtocol | None:
-        """The tensor of an input that is an initializer, and not the default of a graph input; ``None`` otherwise."""
+        """The tensor of an input that is an initializer; ``None`` for others, and for the default of a graph input."""
         value = self.optional(index)
         return (
             value.const_value if value is not None and value.is_initializer() and not value.is_graph_input() else None
         )
 
     def value_name(self, wish: str) -> str:
-        """A free name for a value; it begins with the node's name."""
+        """A new unique name for a value: the node's name, followed by ``wish``."""
         return self.names.new(f"{self._base}_{wish}")
 
     def node_name(self, wish: str) -> str:
-        """A free name for a node; it begins with the node's name."""
+        """A new unique name for a node: the node's name, followed by ``wish``."""
         return self.value_name(f"{wish}_node")
 
     def integers(self, numbers: Iterable[int], what: str) -> ir.Value:
-        """A constant vector of int64."""
+        """Add a constant vector of int64, and return it; ``what`` is part of its name."""
         return self.constant(np.array(list(numbers), np.int64), what)
 
     def before(
@@ -73,7 +73,10 @@ class Edit(GraphBuilder):
         shape: Sequence[int | str | None] | None = None,
         dtype: ir.DataType | None = None,
     ) -> ir.Value:
-        """Add a node before the node; its one output has the type of ``like``, or is a tensor of type ``dtype``."""
+        """Add a new node right before ``self.node``, and return its one output.
+
+        The output has the type of ``like``, or is a tensor of type ``dtype``; with neither, its type is unknown.
+        """
         kind = ir.TensorType(dtype) if dtype is not None else like.type if like is not None else None
         # ONNX writes no shape without a type
         output = self.new_value(op.lower(), kind, ir.Shape(shape) if shape is not None and kind is not None else None)
@@ -81,22 +84,22 @@ class Edit(GraphBuilder):
         return output
 
     def at(self, node: ir.Node) -> Edit:
-        """Edits around another node, with the same budget."""
+        """Return an ``Edit`` around another node of the same graph, with the same names and budget."""
         return Edit(self.graph, node, self.names, self._budget)
 
     def twin(self) -> ir.Value:
-        """Insert a copy of this node in its present form before it, and return the first output of the copy."""
+        """Insert a copy of the node, as it is now, right before it; return the first output of the copy."""
         node = self.node
         output = self.before(node.op_type, list(node.inputs), node.attributes, like=self.output)
         output.producer().domain = node.domain  # type: ignore[union-attr]
         return output
 
     def unsqueeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
-        """``value`` with a dimension of size 1 at ``axis``; axes are an input from opset 13 on."""
+        """Add an Unsqueeze, and return ``value`` with a dimension of size 1 at ``axis``."""
         return self._with_axis("Unsqueeze", value, axis, opset)
 
     def squeeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
-        """``value`` without the dimension of size 1 at ``axis``."""
+        """Add a Squeeze, and return ``value`` without the dimension of size 1 at ``axis``."""
         return self._with_axis("Squeeze", value, axis, opset)
 
     def _with_axis(self, op: str, value: ir.Value, axis: int, opset: int) -> ir.Value:
@@ -112,41 +115,44 @@ class Edit(GraphBuilder):
         like: ir.Value | None = None,
         shape: Sequence[Dim] | None = None,
     ) -> ir.Value:
-        """``data`` from the first element to before the last, by axis; ``like`` and ``shape`` as in ``before``."""
+        """Add a Slice of ``data``, and return its output; ``like`` and ``shape`` as in ``before``.
+
+        ``parts``: axis -> (start, end), without the element at the end.
+        """
         starts = self.integers([start for start, _ in parts.values()], "starts")
         inputs = [data, starts, self.integers([end for _, end in parts.values()], "ends"), self.integers(parts, "axes")]
         return self.before("Slice", inputs, like=data if like is None else like, shape=shape)
 
     def single(self, value: ir.Value, kind: str) -> ir.Value:
-        """``value`` in FP32; ``kind`` is its element type in the form of facts."""
+        """Return ``value`` in FP32, after a new Cast unless ``kind``, its element type, is ``float``."""
         return value if kind == "float" else self.cast(value, ir.DataType.FLOAT)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """``value`` in another element type."""
+        """Add a Cast, and return ``value`` in the element type ``dtype``."""
         return self.before("Cast", [value], {"to": int(dtype)}, dtype=dtype)
 
     def set(self, name: str, value: Attribute) -> None:
-        """Write an attribute of the node."""
+        """Set an attribute of the node."""
         self.node.attributes[name] = as_attribute(name, value)
 
     def drop(self, *names: str) -> None:
-        """Remove attributes of the node."""
+        """Remove attributes of the node, if it has them."""
         for name in names:
             self.node.attributes.pop(name, None)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
-        """Set an input; if the node has fewer inputs, those between are omitted."""
+        """Set the input of the node at a position; if the node has fewer inputs, the new ones before it are omitted."""
         if index >= len(self.node.inputs):
             self.node.resize_inputs(index + 1)
         self.node.replace_input_with(index, value)
 
     def shorten(self) -> None:
-        """Remove omitted inputs at the end."""
+        """Remove omitted inputs at the end of the node's inputs."""
         while self.node.inputs[-1] is None:
             self.node.resize_inputs(len(self.node.inputs) - 1)
 
     def forget(self, values: Iterable[ir.Value | None]) -> None:
-        """Remove weights that are no longer read from their graphs."""
+        """Delete the initializers among ``values`` that no node reads; inputs and outputs of the graph stay."""
         for value in values:
             if value is None or not isinstance(value.graph, ir.Graph) or not value.is_initializer():
                 continue
@@ -154,17 +160,20 @@ class Edit(GraphBuilder):
                 value.graph.initializers.pop(value.name or "")
 
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
-        """Replace an output of the node by ``new`` everywhere, and keep its name."""
+        """Replace an output of the node by ``new`` for all readers, and give ``new`` its name."""
         replace_value(self.node.outputs[index], new, self.value_name("before"))
 
     def become(self, new: ir.Value, index: int = 0) -> str:
-        """Replace the used output by ``new``, remove the node, and return the answer of a finished rewrite."""
+        """Replace an output by ``new``, remove the node, and return ``""``, which a successful rewrite returns."""
         self.replace_output(new, index)
         self.remove()
         return ""
 
     def correct_shape(self, value: ir.Value, shape: Sequence[int | str | None]) -> None:
-        """Set the shape of ``value``, and remove the stored sizes of values that are computed from it."""
+        """Set the shape of ``value``, and remove the stored shapes of all values that are computed from it.
+
+        Graph outputs keep the names of their dimensions.
+        """
         stack, visited = [value], {value}
         while stack:
             current = stack.pop()

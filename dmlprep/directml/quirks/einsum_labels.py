@@ -14,10 +14,10 @@ _Labels = list[str]
 
 
 def _matches(node: NodeFacts) -> str:
-    """Five labels, one of them summed and four in the result, unless each operand has a label of its own there.
+    """The reason, if DirectML computes the equation wrong: two operands, five labels, one of them summed.
 
-    A label for rows, one for columns and one that is summed make a matrix product. So does an element-wise product of
-    five dimensions that is summed along one. DirectML computes any other form wrong.
+    The result is empty for two forms that are right. One is a matrix product: each operand has a label of the result
+    that the other lacks. The other is an element-wise product that is summed along one dimension.
     """
     operands, arrow, result = _equation(node)
     terms = [set(term) for term in operands.split(",")]
@@ -36,7 +36,7 @@ def _equation(node: NodeFacts) -> tuple[str, str, str]:
 
 
 def _wanted(operands: str, arrow: str, result: str) -> _Labels:
-    """The labels of the result. If the equation has none, these are the labels that occur once."""
+    """The labels of the result; without ``->`` in the equation, the labels that occur once, sorted."""
     return [*result] if arrow else sorted(label for label in operands if label != "," and operands.count(label) == 1)
 
 
@@ -62,12 +62,15 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
-    """The labels of each operand and of the result, one for each dimension, and their sizes; or a reason."""
+    """The labels of each operand, the labels of the result, and the size of each label.
+
+    If no rewrite is possible, the reason as a text.
+    """
     out = facts.output()
     if out is None or out.type not in ("float", "float16"):
         return "DirectML has no MatMul for its type"
     if any(v is None or not v.static for v in facts.inputs):
-        return "the sizes of its operands are not known: pin them first"
+        return "the sizes of its operands are unknown: pin the free dimensions of the model"
     operands, arrow, result = _equation(facts)
     terms = [[*term] for term in operands.split(",")]
     if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in operands + result:
@@ -78,7 +81,7 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
         if len(term) != len(dims):
             return "its equation does not match its operands"
         if len(set(term)) != len(term):
-            return "it reads a diagonal"
+            return "a label occurs twice in one operand, which reads a diagonal"
         for label, size in zip(term, dims, strict=True):
             if sizes.setdefault(label, size) != size:
                 return f"it broadcasts {label}"
@@ -87,7 +90,7 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
 
 @dataclass
 class _Work:
-    """Nodes before the Einsum, on values whose dimensions carry labels."""
+    """Adds nodes before the Einsum, on values whose dimensions have labels; ``sizes``: label -> size."""
 
     edit: Edit
     like: ir.Value
@@ -97,7 +100,10 @@ class _Work:
     def product(
         self, a: tuple[_Labels, ir.Value], b: tuple[_Labels, ir.Value], later: set[str]
     ) -> tuple[_Labels, ir.Value]:
-        """[batch, rows, common] @ [batch, common, columns]."""
+        """Multiply two values as [batch, rows, common] @ [batch, common, columns]; return the product with its labels.
+
+        ``later`` are the labels that are still needed; the others are summed.
+        """
         a_labels, x = self.summed(*a, later | set(b[0]))
         b_labels, y = self.summed(*b, later | set(a_labels))
         batch = [label for label in a_labels if label in b_labels and label in later]
@@ -111,11 +117,11 @@ class _Work:
         return labels, self.folded(product, *labels)
 
     def shape(self, *groups: Iterable[str]) -> list[int]:
-        """The sizes of dimensions, each of which has one label or several."""
+        """The size of each dimension: the product of the sizes of its labels."""
         return [prod(self.sizes[label] for label in group) for group in groups]
 
     def summed(self, labels: _Labels, value: ir.Value, needed: set[str]) -> tuple[_Labels, ir.Value]:
-        """Sum over the dimensions that are no longer needed."""
+        """Sum over the dimensions whose labels are not in ``needed``; return the remaining labels and the sum."""
         axes = [i for i, label in enumerate(labels) if label not in needed]
         if not axes:
             return labels, value

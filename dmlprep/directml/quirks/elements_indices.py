@@ -15,7 +15,7 @@ from dmlprep.graph.model.dims import Dim
 
 
 def sizes_by_axis(node: NodeFacts) -> tuple[int, list[tuple[Dim, Dim]]] | None:
-    """The axis, and the sizes of data and indices by dimension; ``None`` if they are unknown."""
+    """The axis, and the sizes (of data, of indices) for each dimension; ``None`` if they are unknown."""
     data, indices = node.input(0), node.input(1)
     if data is None or indices is None or not data.shape or data.rank != indices.rank:
         return None
@@ -23,7 +23,7 @@ def sizes_by_axis(node: NodeFacts) -> tuple[int, list[tuple[Dim, Dim]]] | None:
 
 
 def _reach(node: NodeFacts) -> dict[int, int]:
-    """The range of the indices, for the dimensions other than the axis in which the data is longer."""
+    """Dimension -> size of the indices, for dimensions other than the axis in which the data is longer."""
     axis, sizes = sizes_by_axis(node) or (0, [])
     known = [(i, d, n) for i, (d, n) in enumerate(sizes) if i != axis and isinstance(d, int) and isinstance(n, int)]
     return {i: n for i, d, n in known if n < d}
@@ -36,7 +36,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _slice(edit: Edit, data: ir.Value, dims: Sequence[Dim], parts: Mapping[int, tuple[int, int]]) -> ir.Value:
-    """Slice ``data``, of sizes ``dims``, by the first and last element for each axis."""
+    """Add a Slice of ``data``, whose shape is ``dims``; ``parts``: axis -> (start, end), without the end."""
     return edit.slice(data, parts, shape=[_size(d, parts.get(a)) for a, d in enumerate(dims)])
 
 

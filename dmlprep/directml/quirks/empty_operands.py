@@ -21,15 +21,15 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the neutral element, if ONNX defines one."""
+    """Replace the reduction by a constant: its neutral element, if ONNX defines one."""
     out = facts.output()
     if facts.op not in _NEUTRAL:
         return f"{facts.op} of an empty tensor is not defined"
     if out is None or not out.static or not out.type:
-        return "the sizes of its output are not known"
+        return "the sizes of its output are unknown"
     dtype = out.numpy_type
     if not np.isfinite(_NEUTRAL[facts.op]) and dtype.kind not in "f":
-        return "minus infinity is not an integer"
+        return "the result would be minus infinity, which an integer type does not have"
     edit.room(out.sizes, dtype.itemsize, "what it computes")
     return edit.become(edit.constant(np.full(out.sizes, _NEUTRAL[facts.op], dtype), "neutral"))
 
@@ -63,12 +63,12 @@ def _matches_product(node: NodeFacts) -> str:
 
 
 def _rewrite_product(facts: NodeFacts, edit: Edit) -> str:
-    """Write zeros instead of the product."""
+    """Replace the product by a constant of zeros."""
     out = facts.output()
     if out is None or not out.type or not out.static:
-        return "the sizes of its output are not known"
+        return "the sizes of its output are unknown"
     if facts.op == "Gemm" and facts.input(2) is not None:
-        return "it adds C"
+        return "it also adds C, the third input of Gemm"
     edit.room(out.sizes, out.numpy_type.itemsize, "the zeros that it computes")
     return edit.become(edit.constant(np.zeros(out.sizes, out.numpy_type), "zeros"))
 
@@ -85,7 +85,10 @@ QUIRK_PRODUCT = Quirk(
 
 
 def _matches_output(node: NodeFacts) -> str:
-    """The model has an empty output; at this output, the provider stops copying outputs to the CPU."""
+    """The reason, if an output of the node is an empty output of the model; empty otherwise.
+
+    At such an output, the provider stops copying outputs to the CPU.
+    """
     empty = [v.name for v in node.outputs if v is not None and v.graph_output and v.size == 0]
     return f"the output {empty[0]} is empty" if empty and not node.graph else ""
 

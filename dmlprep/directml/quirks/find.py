@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A node with a quirk, and the reason, as in ``Match``."""
+    """A node with a quirk; ``detail`` and ``sure`` are the reason, and whether it is certain, as in ``Match``."""
 
     quirk: Quirk
     node: NodeFacts
@@ -26,7 +26,7 @@ class Hit:
 
     @property
     def code_row(self) -> Code:
-        """The row of its finding code."""
+        """Title, severity and remedy of its finding code."""
         return code_row(self.quirk.code)
 
     def finding(self) -> Finding:
@@ -50,7 +50,7 @@ class Hit:
 
 
 class Matches:
-    """The matches of quirks in one graph and its subgraphs: each quirk is matched once, for any number of targets.
+    """A cache of the nodes that match each quirk, in one graph and its subgraphs, for any number of targets.
 
     The nodes must not change while this object is used.
     """
@@ -63,7 +63,7 @@ class Matches:
         self._known: dict[str, list[tuple[NodeFacts, Match]]] = {}
 
     def of(self, quirk: Quirk) -> list[tuple[NodeFacts, Match]]:
-        """The nodes with a quirk, and the match of each."""
+        """The nodes that match a quirk, on any device, and the match of each."""
         if quirk.key not in self._known:
             asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
             answers = [(node, answer) for node in asked if (answer := quirk.matches(node))]
@@ -74,7 +74,14 @@ class Matches:
 def find_quirks(
     graph: GraphFacts, target: Target, matches: Matches | None = None, divisions: Divisions | None = None
 ) -> list[Hit]:
-    """Return every node of ``graph`` and its subgraphs that has a quirk of the target's release."""
+    """Return one ``Hit`` for each quirk of the target's release on each node of ``graph`` and its subgraphs.
+
+    Only nodes on DirectML count, and quirks of fused graphs only where they take effect. Pass ``matches`` and
+    ``divisions`` if they exist, to save time.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
     from dmlprep.directml.targets.fusion import Divisions
 
     matches = Matches(graph) if matches is None else matches
@@ -91,12 +98,12 @@ def find_quirks(
 
 
 def concerned(target: Target) -> list[Quirk]:
-    """The quirks of the target's release; quirks of any operator come last."""
+    """The quirks of the target's release; those that any operator can have come last."""
     return sorted((q for q in quirks() if q.concerns(target.release)), key=lambda q: not q.ops)
 
 
 def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit]:
-    """The hits of one graph that take effect; a quirk of fused graphs is called once for all its nodes."""
+    """Return the hits of one graph that take effect: a quirk of fused graphs may not, or may be uncertain."""
     answers: dict[tuple[str, int], bool | Match] = {}
     for quirk in {hit.quirk.key: hit.quirk for hit in hits}.values():
         if quirk.fused is not None:

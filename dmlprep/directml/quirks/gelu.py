@@ -32,7 +32,7 @@ def _is_fast_gelu(node: NodeFacts) -> str:
 
 
 def _by_tanh(node: NodeFacts) -> str:
-    """A Tanh in a GELU by tanh that FastGeluFusion (level 2) fuses into com.microsoft FastGelu.
+    """The reason, if the node is the Tanh of a GELU that FastGeluFusion (level 2) fuses into FastGelu; empty otherwise.
 
     ``x * 0.5 * (1 + tanh(0.79788 * (x + 0.044715 * x^3)))``, with the cube by Pow or multiplied out around x. ONNX
     Runtime does not fuse nodes if one of their values is a graph output. Source:
@@ -46,11 +46,15 @@ def _by_tanh(node: NodeFacts) -> str:
     result = last.output() if last is not None else None
     if result is None or result.graph_output:
         return ""
-    return "this GELU by tanh becomes FastGelu" if _by_power(data.producer) or _by_products(data.producer) else ""
+    return (
+        "ONNX Runtime fuses this GELU by tanh into FastGelu"
+        if _by_power(data.producer) or _by_products(data.producer)
+        else ""
+    )
 
 
 def _product_with_one_more(node: NodeFacts) -> NodeFacts | None:
-    """The Mul that is the only reader of the Add of 1 that is the only reader of a node."""
+    """The Mul in ``(node + 1) * y``, if Add and Mul are each the only reader of their input; ``None`` otherwise."""
     add = only_consumer(node.output())
     if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
         return None
@@ -59,13 +63,13 @@ def _product_with_one_more(node: NodeFacts) -> NodeFacts | None:
 
 
 def _other(node: NodeFacts, op: str) -> NodeFacts | None:
-    """The operand's producer, if it has this operator."""
+    """The first node with the operator ``op`` that writes an input of ``node``; ``None`` if there is none."""
     makers = (v.producer for v in node.inputs if v is not None)
     return next((maker for maker in makers if maker is not None and maker.op == op), None)
 
 
 def _by_power(scaled: NodeFacts) -> bool:
-    """0.79788 * (x + 0.044715 * Pow(x, 3))."""
+    """Return whether a Mul computes 0.79788 * (x + 0.044715 * Pow(x, 3))."""
     total = _other(scaled, "Add")
     cubic = _other(total, "Mul") if total is not None and _has_scalar(scaled, _INNER) else None
     power = _other(cubic, "Pow") if cubic is not None and _has_scalar(cubic, _CUBIC) else None
@@ -73,7 +77,7 @@ def _by_power(scaled: NodeFacts) -> bool:
 
 
 def _by_products(product: NodeFacts) -> bool:
-    """(0.79788 * x) * (1 + x * (0.044715 * x))."""
+    """Return whether a Mul computes (0.79788 * x) * (1 + x * (0.044715 * x))."""
     factor, addition = _other(product, "Mul"), _other(product, "Add")
     if factor is None or addition is None or not _has_scalar(factor, _INNER) or not _has_scalar(addition, 1.0):
         return False
@@ -107,7 +111,7 @@ def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
     (reader, _), *_ = edit.node.outputs[0].uses()
     one = next((v for v in reader.inputs if v is not None and v is not edit.node.outputs[0]), None)
     if reader.op_type != "Add" or one is None:
-        return "its Add is not there"
+        return "the Add after it has gone, so nothing is left to rewrite"
     anchor = edit.at(reader)
     minus = anchor.constant(np.array(-1.0, facts.required().numpy_type), "minus_one")
     return anchor.become(anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0]))
@@ -161,6 +165,8 @@ GELU_DECOMPOSED = Quirk(
     outcome="runs on the CPU",
     first="1.20",
     sources=(MEASURED, "onnxruntime/core/optimizer/gelu_fusion.cc"),
-    matches=lambda node: "this GELU becomes ai.onnx Gelu-20" if node.opset >= GELU_OPSET and _is_gelu(node) else "",
+    matches=lambda node: (
+        "ONNX Runtime fuses this GELU into Gelu-20" if node.opset >= GELU_OPSET and _is_gelu(node) else ""
+    ),
     rewrite=_rewrite_sum,
 )

@@ -10,14 +10,14 @@ from dmlprep.directml.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
 
 def _matches(node: NodeFacts) -> str:
     activation = fused_activation(node) if node.input(2) is None else None
-    return f"no C, and {activation.op} follows" if activation is not None else ""
+    return f"it has no C, and {activation.op} follows" if activation is not None else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Add a C of zeros, which is broadcast."""
+    """Add a C of zeros, which Gemm broadcasts."""
     a = facts.required()
     if not a.type:
-        return "the type of its first input is not known"
+        return "the type of its first input is unknown"
     edit.set_input(2, edit.constant(np.zeros((1,), a.numpy_type), "zero"))
     return ""
 

@@ -10,17 +10,17 @@ _TOTAL, _BIAS, _SINK, _SCORES = 6, 10, 11, 3
 def _matches(node: NodeFacts) -> str | Match:
     cap = float(node.attribute("softcap", 0.0))
     if cap:
-        return f"scores are capped at {cap:g}"
+        return f"its scores are capped at {cap:g} (softcap)"
     if int(node.attribute("smooth_softmax", 0)) > 0:
-        return "its softmax is smooth"
+        return "smooth_softmax is set"
     if node.input(_BIAS) is not None:
         return "a bias is added to its scores"
     if node.input(_SINK) is not None:
-        return "it has a sink"
+        return "it has an attention sink (head_sink)"
     if node.output(_SCORES) is not None:
-        return "its scores are an output, which stays empty"
+        return "its scores are an output, which DirectML leaves empty"
     if node.attribute("sliding_window_cache", 0):
-        return "its cache contains only a window"
+        return "its cache contains only a window (sliding_window_cache)"
     window = int(node.attribute("local_window_size", -1))
     if window < 0:
         return ""

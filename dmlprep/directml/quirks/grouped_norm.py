@@ -1,7 +1,7 @@
 """GroupQueryAttention that normalizes its queries and keys: DirectML fails to create a session.
 
-The rewrite normalizes each head before the node. The node normalizes before it rotates: `grouped-rotary` waits for this
-rewrite.
+The rewrite normalizes each head before the node. The node normalizes before it rotates, so the quirk `grouped-rotary`
+waits for this rewrite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if any(facts.input(index) is None for index in (0, *_WEIGHTS)) or min(heads) < 1:
         return "it normalizes only queries or only keys"
     if facts.rank(0) != 3:
-        return "its queries are not known to have three dimensions"
+        return "its queries do not have three dimensions, or their rank is unknown"
     if edit.optional(1) is None and (why := unpack(facts, edit)):
         return why
     batch, tokens, _ = facts.required(0).dims

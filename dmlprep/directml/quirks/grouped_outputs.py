@@ -1,7 +1,7 @@
 """GroupQueryAttention without its caches as outputs, for which DirectML creates no session; or with a past cache.
 
-Its kernel reads the memory of the present keys and values. The past ones are there only if the application bound both
-to the same memory, and for one token alone.
+DirectML's kernel reads the memory of the present keys and values. It reads the past ones only if the application bound
+past and present to the same memory, and only for one token.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _OUTPUTS = 3
 
 def _matches(node: NodeFacts) -> str:
     named = [bool(value.name) for value in node.ir.outputs[:_OUTPUTS]]
-    return "" if named == [True] * _OUTPUTS else "its caches are not its outputs"
+    return "" if named == [True] * _OUTPUTS else "its present keys and values are not outputs"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Name the outputs, which stay unused."""
+    """Add the missing outputs, which stay unused."""
     node = edit.node
     node.resize_outputs(max(_OUTPUTS, len(node.outputs)))
     for value in node.outputs[:_OUTPUTS]:

@@ -17,11 +17,11 @@ def unpack(facts: NodeFacts, edit: Edit) -> str:
     old, shape = edit.input(), facts.required().shape
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
-        return "the width of its first input is not known"
+        return "the size of the last axis of its first input is unknown"
     if heads < 1 or groups < 1 or shape[2] % (heads + 2 * groups):
         return f"its first input has a width of {shape[2]}, which {heads} + 2 x {groups} heads do not divide"
     if edit.graph.opset_imports.get("", _SLICE_WITH_INPUTS) < _SLICE_WITH_INPUTS:
-        return f"Slice has no such inputs before opset {_SLICE_WITH_INPUTS}"
+        return f"the rewrite needs opset {_SLICE_WITH_INPUTS}, where starts and ends are inputs of Slice"
     size = shape[2] // (heads + 2 * groups)
     start = 0
     for index, width in enumerate((heads * size, groups * size, groups * size)):

@@ -1,7 +1,7 @@
 """GroupQueryAttention that rotates its queries and keys itself: DirectML does not rotate them, and reports no error.
 
 The rewrite inserts the rotation as two RotaryEmbedding nodes, at the positions that the node computes from the lengths
-of its sequences. All new nodes but one size run on DirectML, so that a graph can still be captured.
+of its sequences. All new nodes except a Shape run on DirectML, so that a session can still capture its graph.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from dmlprep.directml.quirks.grouped_norm import norms
 
 _QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS = 0, 1, 5, 7, 8, 9
 _POSITIONS_KEY = "dmlprep.positions"
-"""Key in the ``meta`` of the lengths, while the model is in memory: the positions computed from them."""
+"""Key in the ``meta`` of a value with lengths: the positions that ``_positions`` computed from it."""
 
 _LEAST = 128
-"""Rows of a table of positions: ONNX Runtime keeps nodes that read at most 100 constant numbers on the CPU."""
+"""The fewest rows of a table of positions: ONNX Runtime keeps nodes that read 100 constant numbers or fewer on the CPU.
+"""
 
 
 def _table(value: Value | None) -> tuple[int, int] | None:
-    """Rows and columns of a table; the most rows if an If chooses between tables of equal width."""
+    """Rows and columns of a table of cosines; ``None`` if they are unknown.
+
+    If an If chooses between tables of equal width, the rows are those of the longest.
+    """
     maker = value.producer if value is not None else None
     if value is not None and maker is not None and maker.op == "If":
         place = maker.outputs.index(value)
@@ -35,7 +39,10 @@ def _table(value: Value | None) -> tuple[int, int] | None:
 
 
 def _matches(node: NodeFacts) -> str:
-    """A node that also normalizes does so before it rotates: its normalization is rewritten first."""
+    """The reason, if the node rotates; empty otherwise, and for a node that also normalizes.
+
+    A node normalizes before it rotates, so the quirk ``grouped-norm`` rewrites the normalization first.
+    """
     return "it rotates its queries and keys" if node.attribute("do_rotary", 0) and not norms(node) else ""
 
 
@@ -46,18 +53,18 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         edit.optional, (_QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS)
     )
     if query is None or key is None or lengths is None:
-        return "its keys are packed into its first input, or it has no lengths"
+        return "its keys are packed into its first input, or it has no seqlens_k"
     if cosines is None or sines is None:
-        return "it has no cosines and sines"
+        return "it has no cos_cache and sin_cache"
     if table is None:
-        return "the sizes of its cosines are not known"
+        return "the sizes of its cosines (cos_cache) are unknown"
     rows, half = table
     wanted = {}
     for index, name in ((_QUERY, "num_heads"), (_KEY, "kv_num_heads")):
         heads = int(facts.attribute(name, 0))
         width = facts.required(index).dims[2] if facts.rank(index) == 3 else None
         if not isinstance(width, int) or heads < 1 or width % heads or 2 * half > width // heads:
-            return "the width of its queries and keys is not known, or does not fit its cosines"
+            return "the last axis of its queries or keys is unknown, or does not fit its cosines"
         wanted[index] = (heads, width // heads)
     if positions is None:
         positions = _positions(facts, edit, query, lengths, rows)
@@ -78,7 +85,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value, rows: int) -> ir.Value:
-    """The position of each token, int64 [batch, tokens]: one value for all nodes with the same lengths and tokens.
+    """Add nodes that compute the position of each token, int64 [batch, tokens], and return that value.
+
+    All nodes with the same lengths and tokens share it. ``rows`` is the number of rows of the table of cosines.
 
     Sequence b has lengths[b] + 1 tokens; the present tokens are the last T: token t is at lengths[b] - (T - 1 - t). In
     a prompt without a cache, whose shorter sequences are padded on the right, the token is at t. The larger of the two

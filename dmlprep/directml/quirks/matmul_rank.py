@@ -10,7 +10,7 @@ import onnx_ir as ir
 from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 from dmlprep.graph.model.dims import Dim
 
-_PIN = "the sizes of its operands are not known: pin them first"
+_PIN = "the sizes of its operands are unknown: pin the free dimensions of the model"
 
 
 def _matches(node: NodeFacts) -> str:
@@ -31,7 +31,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if any(v is not None and v.size != 1 for i, v in enumerate(facts.inputs) if i not in (0, second)):
         return "it has a scale or zero point for each row or column"
     if a.shape is None or b.shape is None:
-        return "the rank of an operand is not known"
+        return "the rank of an operand is unknown"
     if len(a.shape) < 2 or len(b.shape) < 2:
         return "an operand is a vector"
     shape = _product_shape(a.shape, b.shape)
@@ -56,7 +56,7 @@ def _unknown(dims: Sequence[Dim]) -> int:
 
 
 def _product_shape(a: Sequence[Dim], b: Sequence[Dim]) -> list[Dim] | None:
-    """Shape of A @ B by numpy's rule; ``None`` if the leading sizes are ambiguous."""
+    """Shape of A @ B by numpy's rule, from the shapes of A and B; ``None`` if the leading sizes are ambiguous."""
     rank = max(len(a), len(b)) - 2
     lead: list[Dim] = []
     for x, y in zip([1] * (rank - len(a) + 2) + list(a[:-2]), [1] * (rank - len(b) + 2) + list(b[:-2]), strict=True):
@@ -70,13 +70,13 @@ def _product_shape(a: Sequence[Dim], b: Sequence[Dim]) -> list[Dim] | None:
 
 
 def _fold(edit: Edit, value: ir.Value, dims: Sequence[Dim]) -> ir.Value:
-    """Reshape; at most one size is unknown."""
+    """Add a Reshape of ``value`` to ``dims``, of which at most one is unknown; return its output."""
     sizes = [d if isinstance(d, int) else -1 for d in dims]
     return edit.before("Reshape", [value, edit.integers(sizes, "shape")], like=value)
 
 
 def _spread(edit: Edit, value: ir.Value, dims: Sequence[Dim], lead: list[int]) -> ir.Value:
-    """Broadcast the leading dimensions to ``lead``, if they differ."""
+    """Return ``value``, of shape ``dims``, with all dimensions but the last two broadcast to ``lead``."""
     if list(dims[:-2]) == lead:
         return value
     sizes = [*lead, *(d for d in dims[-2:] if isinstance(d, int))]
@@ -99,7 +99,7 @@ def _rewrite_vector(facts: NodeFacts, edit: Edit) -> str:
     """Multiply by the vector as a matrix of one column, and remove that dimension from the product."""
     axis = (facts.rank(0) or 0) - 1
     if axis < 0 and facts.opset < 11:
-        return "the rank of its first operand is not known"
+        return "the rank of its first operand is unknown"
     product = edit.before("MatMul", [edit.input(), edit.unsqueeze(edit.input(1), 1, facts.opset)], like=edit.output)
     return edit.become(edit.squeeze(product, axis, facts.opset))
 

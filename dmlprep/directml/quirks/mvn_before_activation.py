@@ -8,14 +8,14 @@ from dmlprep.directml.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
 
 def _matches(node: NodeFacts) -> str:
     activation = fused_activation(node)
-    return f"{activation.op} follows" if activation is not None else ""
+    return f"{activation.op} follows it" if activation is not None else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Put the activation between Unsqueeze and Squeeze, which stop the fusion."""
     uses = list(edit.output.uses())
     if fused_activation(facts) is None or len(uses) != 1:
-        return "its activation was not found"
+        return "the activation after it has gone, so nothing is left to rewrite"
     if not facts.has("axes"):
         edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
     reader, _ = uses[0]

@@ -1,7 +1,7 @@
-"""MatMulNBits with zero points with which DirectML computes other numbers, and with a bias or with indices of groups.
+"""MatMulNBits with zero points that DirectML reads wrongly, or with a bias or indices of groups, which it refuses.
 
-The rewrites pack zero points that are whole numbers, and add the bias after the node. They remove zero points that are
-all in the middle of the numbers, and indices without effect.
+The rewrites pack zero points that are whole numbers, and add the bias after the node. They remove zero points that all
+are the middle of the range (8 for 4 bits, 128 for 8), and indices of groups without effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _blocks(node: NodeFacts) -> int:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Pack the zero points, or remove them."""
+    """Pack the zero points, or remove them if all are the middle of the range."""
     tensor = edit.stored(_ZEROS)
     if tensor is None:
         return "its zero points are not constant"
@@ -39,18 +39,18 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     numbers = np.asarray(tensor.numpy())
     packed = numbers.dtype == np.uint8
     if numbers.size != columns * (-(-count * bits // 8) if packed else count):
-        return "it has another number of zero points than blocks"
+        return "the number of its zero points is not the number of its blocks"
     if packed and not (numbers == 128).all():  # of 8 bits: see the matcher
-        return "some of its zero points are not the middle of the numbers"
+        return "some of its zero points are not 128, the middle of 8 bits"
     whole = numbers.astype(np.float64)
     if not packed and not ((whole == np.rint(whole)) & (whole >= 0) & (whole < 1 << bits)).all():
-        return "its zero points are not whole numbers of as many bits"
+        return f"its zero points are not whole numbers of {bits} bits"
     if packed or (whole == 1 << bits - 1).all():
         edit.set_input(_ZEROS, None)
         edit.shorten()
         return ""
     if bits == 8 and count % 2:
-        return "its zero points are an odd number, not the middle of the numbers"
+        return "the number of its zero points is odd, and they are not 128, the middle of 8 bits"
     bytes_ = whole.reshape(columns, count).astype(np.uint8)
     if bits == 4:
         even = np.pad(bytes_, ((0, 0), (0, count % 2)))
@@ -81,18 +81,18 @@ _GROUPS, _BIAS = 4, 5
 def _matches_bias(node: NodeFacts) -> str:
     if node.input(_BIAS) is not None:
         return "it has a bias"
-    return "it has indices of groups" if node.input(_GROUPS) is not None else ""
+    return "it has group indices (g_idx)" if node.input(_GROUPS) is not None else ""
 
 
 def _rewrite_bias(facts: NodeFacts, edit: Edit) -> str:
-    """Add the bias after the node, and remove indices that are in order."""
+    """Add the bias after the node, and remove indices of groups that are in the usual order."""
     if edit.optional(_GROUPS) is not None:
         tensor = edit.stored(_GROUPS)
         if tensor is None:
-            return "its indices of groups are not constant"
+            return "its group indices (g_idx) are not constant"
         indices, size = np.asarray(tensor.numpy()).reshape(-1), int(facts.attribute("block_size", 0))
         if size < 1 or not (indices == np.arange(indices.size) // size).all():
-            return "its indices of groups change the order of the blocks"
+            return "its group indices (g_idx) change the order of the blocks"
     bias = edit.optional(_BIAS)
     for index in range(_GROUPS, len(edit.node.inputs)):
         edit.set_input(index, None)

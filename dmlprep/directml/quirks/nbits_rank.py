@@ -1,4 +1,4 @@
-"""MatMulNBits of a vector, or of more than four dimensions; MatMul of a vector, which ONNX Runtime turns into one."""
+"""MatMulNBits of a vector or of more than four dimensions; MatMul of a vector that becomes a MatMulNBits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmlprep.directml.quirks.quantize_axis import per_axis
 from dmlprep.directml.quirks.quantize_blocked import becomes_nbits
 
 _MOST = 4
-"""The most dimensions of the kernel; the fewest are two."""
+"""The most dimensions of data that DirectML's kernel accepts; the fewest are two."""
 
 _TYPES = frozenset({"int4", "uint4", "int8", "uint8"})
 
@@ -23,7 +23,7 @@ def _matches_nbits(node: NodeFacts) -> str:
 
 
 def _weights_of(node: NodeFacts) -> NodeFacts | None:
-    """The DequantizeLinear that gives the weights of a MatMul with a vector, and has no other reader."""
+    """The DequantizeLinear of the weights of a MatMul with a vector, if no other node reads it; ``None`` otherwise."""
     weights = node.input(1)
     maker = weights.producer if weights is not None else None
     if node.rank(0) != 1 or maker is None or maker.key != "DequantizeLinear":
@@ -37,11 +37,14 @@ def _matches_fused(node: NodeFacts) -> str:
     maker = _weights_of(node)
     if maker is None or (maker.attribute("axis", 1) != 0 if maker.attribute("block_size", 0) else per_axis(maker) == 0):
         return ""
-    return "a vector is multiplied with quantized weights"
+    return "it multiplies a vector with quantized weights"
 
 
 def _matches_fused_blocks(node: NodeFacts) -> str:
-    """Up to ONNX Runtime 1.24 only weights of four bits, in blocks along the vector, become a MatMulNBits."""
+    """The reason, if the node has the quirk up to ONNX Runtime 1.24; empty otherwise.
+
+    On these releases, only weights of four bits, in blocks along the vector, become a MatMulNBits.
+    """
     maker = _weights_of(node)
     return _matches_fused(node) if maker is not None and becomes_nbits(maker) else ""
 
@@ -55,7 +58,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         sizes = out.shape if out is not None and out.shape is not None else (None, None)
         result = [size if isinstance(size, int) else -1 for size in sizes]
         if result.count(-1) > 1:
-            return "the sizes of its data are not known: pin them first"
+            return "the sizes of its data are unknown: pin the free dimensions of the model"
         rows = [-1, int(facts.attribute("K", 0))]
     edit.set_input(0, edit.before("Reshape", [value, edit.integers(rows, "matrix")], like=value))
     product = edit.twin()

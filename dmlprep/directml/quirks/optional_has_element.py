@@ -8,15 +8,22 @@ from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> Match:
-    """Optional types run on the CPU. ONNX Runtime may fold the node if it has no input."""
-    return Match("it crashes") if node.input(0) is not None else Match("no input", sure=False)
+    """Match every node; the match is not sure without an input, because ONNX Runtime may fold such a node.
+
+    No optional type arrives here: DirectML does not support it, so such a node runs on the CPU.
+    """
+    return (
+        Match("it has an input, so the process crashes")
+        if node.input(0) is not None
+        else Match("it has no input, so ONNX Runtime might fold it", sure=False)
+    )
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the constant: tensors and sequences always have an element."""
+    """Replace the node by a constant: True, as tensors and sequences always have an element; False without an input."""
     value = facts.input(0)
     if value is not None and not value.type:
-        return "the type of its input is not known"
+        return "the type of its input is unknown"
     return edit.become(edit.constant(np.array(value is not None), "known"))
 
 

@@ -14,10 +14,10 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Crop by Slice, then Pad by the rest."""
+    """Crop with a Slice, then add the pads that are not negative with Pad."""
     x, pads = facts.required(), facts.integers(1)
     if pads is None or x.rank is None:
-        return "its pads or its rank are not known"
+        return "its pads are not constant, or its rank is unknown"
     axes = facts.integers(3) if facts.input(3) is not None else [*range(x.rank)]
     if axes is None:
         return "its axes are not constant"
@@ -59,7 +59,7 @@ QUIRK = Quirk(
 
 
 _NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softmax", "Softplus"})
-"""Operators without negative outputs: zeros around them change no maximum."""
+"""Operators without negative outputs: zeros around their outputs do not change the result of MaxPool."""
 
 
 def _pads(node: NodeFacts) -> list[int]:
@@ -83,7 +83,7 @@ def _matches_pool(node: NodeFacts) -> str | Match:
     if node.input(3) is not None or mode != "constant" or not any(pads) or min(pads) < 0 or any(outer):
         return ""
     zero = node.attribute("value", 0.0) == 0 if value is None else scalar(value) == 0
-    return Match("MaxPool reads its zeros where the data is negative", sure=False) if zero else ""
+    return Match("the MaxPool after it picks the padded zeros where the data is negative", sure=False) if zero else ""
 
 
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
@@ -121,7 +121,7 @@ def _matches_half(node: NodeFacts) -> str:
 
 
 def _rewrite_half(_facts: NodeFacts, edit: Edit) -> str:
-    """Pad in FP32."""
+    """Cast to FP32, pad, and cast back to FP16."""
     wide = edit.cast(edit.input(), ir.DataType.FLOAT)
     padded = edit.before("Pad", [wide], edit.node.attributes, like=wide)
     return edit.become(edit.cast(padded, ir.DataType.FLOAT16))

@@ -37,7 +37,7 @@ def _docstring(documented: object) -> str:
 
 
 def releases(same_code: Sequence[Quirk]) -> str:
-    """The line of a page with the affected releases, and the confidence."""
+    """Return the affected releases, and how this was measured, as text for a page; the quirks have one code."""
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in same_code]
     by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, same_code, strict=True)]
     versions = sorted({m for q in same_code for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])

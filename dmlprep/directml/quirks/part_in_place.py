@@ -39,13 +39,13 @@ _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _CARRY = (_UNARY | _BINARY | {"Concat", "Pad", "Slice", "Softmax", "LogSoftmax", "Tile", "Mish", "HardSwish"}) - {
     "CumSum"
 }
-"""Operators that Transposes are moved past."""
+"""Operators that DirectML moves Transposes past."""
 
 _LET_MEET = ("Gather", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")
 """Further operators after a part that let the Transposes reach the next Transpose."""
 
 _HELD = Match("; a Reshape after it might block the Transposes", sure=False)
-"""Text for parts where the direction in which Transposes move is unknown, before the part and after a Reshape."""
+"""The match of a part for which it is unknown whether DirectML moves Transposes past it: a Reshape might block them."""
 
 
 class _Fused:
@@ -60,7 +60,10 @@ class _Fused:
         return node is not None and self.partitions.get(id(node)) == self.own
 
     def reader(self, value: Value) -> NodeFacts | None:
-        """The only reader of a value, if it reads it once; unused nodes do not count."""
+        """The only node that reads a value, if it is in this fused graph and reads it once; ``None`` otherwise.
+
+        Unused nodes do not count, and nodes that do nothing are passed.
+        """
         if _is_output(value):
             return None
         live = [n for n in readers(value) if any(v is not None and (v.graph_output or v.consumers) for v in n.outputs)]
@@ -69,9 +72,9 @@ class _Fused:
         return live[0] if sum(v is not None and _source(v) is _source(value) for v in live[0].inputs) == 1 else None
 
     def computed(self, value: Value | None, moved: bool = False) -> bool:
-        """Return whether a node of the graph writes the value, and it is not a view of an input.
+        """Return whether this fused graph computes the value, so that it is not only a view of an input.
 
-        ``moved``: a Transpose is a view, too.
+        With ``moved``, a Transpose counts as a view, too.
         """
         views = _RESHAPES | ({"Expand", "Transpose"} if moved else {"Expand"})
         value = _source(value)
@@ -83,7 +86,10 @@ class _Fused:
         return False
 
     def order(self, value: Value) -> tuple[int, ...]:
-        """Axes longer than 1, the slowest in memory first, if Transposes are moved behind the readers."""
+        """The axes of a value that are longer than 1, in their order in memory, the slowest first.
+
+        The order assumes that DirectML moves Transposes behind their readers.
+        """
         value = _source(value) or value
         if id(value) not in self._orders:
             self._orders[id(value)] = plain = tuple(a for a, n in enumerate(value.sizes) if n != 1)
@@ -121,7 +127,7 @@ class _Fused:
         return self.order(out)[: len(own_order)] == own_order
 
     def moves_on(self, value: Value) -> bool:
-        """Return whether a Transpose after a value absorbs the Transposes that are moved there."""
+        """Return whether a Transpose behind a value absorbs the Transposes that DirectML moves past the value."""
         stack, visited = [value], {value}
         while stack:
             current = stack.pop()
@@ -173,7 +179,7 @@ def _moves_ones(before: Value, after: Value) -> bool:
 
 
 def _source(value: Value | None) -> Value | None:
-    """The value before nodes that do nothing."""
+    """The value before nodes that do nothing (Identity); the value itself if there are none."""
     while value is not None and value.producer is not None and does_nothing(value.producer):
         value = value.producer.input(0)
     return value
@@ -191,7 +197,10 @@ def _is_output(value: Value) -> bool:
 
 
 def _split_axes(order: tuple[int, ...], before: list[int], after: list[int]) -> tuple[int, ...] | None:
-    """The order of axes after a Reshape that splits axes, or adds or removes sizes of 1; ``None`` for other ones."""
+    """The order of axes in memory after a Reshape that only splits axes, or adds or removes sizes of 1.
+
+    ``order`` is the order before it. ``None`` for any other Reshape.
+    """
     parts: dict[int, list[int]] = {}
     axes = [(axis, size) for axis, size in enumerate(after) if size != 1]
     for axis, size in enumerate(before):
@@ -212,7 +221,10 @@ def _spans(value: Value, whole: Value) -> bool:
 
 
 def _part(node: NodeFacts) -> tuple[Value, Value, list[int]] | None:
-    """The data of a Slice or Split with known sizes, its only used part, and the start of that part."""
+    """The data of a Slice or Split with known sizes, its only used part, and the start of the part for each axis.
+
+    ``None`` if a size or start is unknown, if several parts are used, if the data is constant, or with strides.
+    """
     data, used = _source(node.input(0)), [v for v in node.outputs if v is not None and (v.consumers or v.graph_output)]
     if data is None or len(used) != 1 or not data.static or not used[0].static or data.constant:
         return None
@@ -258,7 +270,7 @@ def _matches(node: NodeFacts) -> str:
     overlap = _part(node)
     if overlap is None or overlap[0].graph_output or overlap[0].graph_input or overlap[0].sizes == overlap[1].sizes:
         return ""
-    return f"{overlap[1].name} is a part of {overlap[0].name} that is overwritten"
+    return f"{overlap[1].name} is a part of {overlap[0].name} that ONNX Runtime overwrites"
 
 
 def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
@@ -293,7 +305,7 @@ def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
 
 
 def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[tuple[int, ...]], bool]:
-    """The possible orders of the axes of ``data`` in memory, and whether there is more than one guess."""
+    """The possible orders of the axes of ``data`` in memory, and True if they are uncertain."""
     order = graph.order(data)
     plain = tuple(sorted(order))
     if order != plain and graph.moves_on(out):

@@ -18,7 +18,7 @@ _ACTIVATIONS = frozenset({
 
 
 def scalar(value: Value | None) -> float | None:
-    """The number in a constant of one element."""
+    """The number in a floating-point constant of one element; ``None`` for any other value."""
     array = value.array() if value is not None and value.size == 1 else None
     return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
 
@@ -29,7 +29,7 @@ def only_consumer(value: Value | None) -> NodeFacts | None:
 
 
 def fused_activation(node: NodeFacts) -> NodeFacts | None:
-    """The activation that the provider fuses into a node: its output's only reader."""
+    """The activation that the provider fuses into a node: the only reader of its first output; ``None`` otherwise."""
     out = node.output()
     if out is None or len(out.consumers) != 1:
         return None
@@ -39,7 +39,7 @@ def fused_activation(node: NodeFacts) -> NodeFacts | None:
 
 
 def without_identities(value: Value | None) -> Value | None:
-    """The value before Identities, which ONNX Runtime removes."""
+    """The value before Identity nodes, which ONNX Runtime removes; the value itself if there are none."""
     while value is not None and value.producer is not None and value.producer.key == "Identity":
         value = value.producer.input(0)
     return value

@@ -13,7 +13,7 @@ from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 class _Axis(NamedTuple):
-    """One spatial axis: sizes of the input and of a window with its dilation, and the pads at both ends."""
+    """One spatial axis: size of the input, size of a window with its dilation (``reach``), stride, and both pads."""
 
     size: int
     reach: int
@@ -33,7 +33,7 @@ class _Axis(NamedTuple):
 
 
 def _geometry(node: NodeFacts) -> list[_Axis] | None:
-    """The spatial axes; ``None`` if the input's spatial sizes are unknown."""
+    """The spatial axes; ``None`` if the input's spatial sizes are unknown, or with ``auto_pad``."""
     x = node.input(0)
     kernel = list(node.attribute("kernel_shape", []))
     if x is None or x.shape is None or not kernel or node.attribute("auto_pad", "NOTSET") != "NOTSET":
@@ -69,7 +69,11 @@ def _counts_padding(node: NodeFacts) -> str:
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
     """Write padding at the end that gives the same windows without ceil_mode."""
     if facts.op == "AveragePool" and facts.attribute("count_include_pad", 0):
-        return "" if facts.since >= 19 and not _rewrite_average(facts, edit) else "it counts its padding"
+        return (
+            ""
+            if facts.since >= 19 and not _rewrite_average(facts, edit)
+            else "it counts its padding (count_include_pad)"
+        )
     pads = _floor_pads(facts)
     if isinstance(pads, str):
         return pads
@@ -80,14 +84,14 @@ def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _note_sizes(facts: NodeFacts, edit: Edit) -> None:
-    """Correct the sizes: onnx infers one element too many for windows that start in the padding."""
+    """Correct the shape of the output: onnx infers one element too many for windows that start in the padding."""
     edit.correct_shape(edit.output, [*facts.required().dims[:2], *(axis.out for axis in _geometry(facts) or ())])
 
 
 def _floor_pads(facts: NodeFacts) -> list[int] | str:
     axes = _geometry(facts)
     if axes is None:
-        return "the sizes of its input are not known"
+        return "the sizes of its input are unknown"
     end = [max(0, (a.out - 1) * a.stride + a.reach - a.size - a.before) for a in axes]
     if any(after >= kernel for after, kernel in zip(end, facts.attribute("kernel_shape"), strict=True)):
         return "the padding would be as wide as the kernel"
@@ -102,7 +106,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     """
     axes = _geometry(facts)
     if axes is None:
-        return "the sizes of its input are not known"
+        return "the sizes of its input are unknown"
     x = facts.required()
     if x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"
@@ -130,12 +134,12 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _data_part(axis: _Axis, kernel: int) -> NDArray[np.float64]:
-    """The share of data for each window of an axis: elements of data, divided by elements of data and padding."""
+    """For each window of an axis, the number of its elements in the data, divided by those in data or padding."""
     dilation = (axis.reach - 1) // (kernel - 1) if kernel > 1 else 1
     first = np.arange(axis.out) * axis.stride - axis.before
 
     def below(end: int) -> NDArray[np.int64]:
-        """The number of elements of each window before ``end``."""
+        """The number of elements of each window at positions before ``end``."""
         return np.clip(-((first - end) // dilation), 0, kernel)
 
     return np.asarray((below(axis.size) - below(0)) / below(axis.size + axis.after), np.float64)

@@ -17,8 +17,7 @@ _EXACT = {"int8", "uint8", "int16", "uint16"}
 """Types whose differences are exact in FP32."""
 
 _WIDER = {"int4": "int8", "uint4": "uint8"}
-"""Types of four bits and wider types: DirectML has no Cast for four bits, and ONNX Runtime up to 1.21 has none at all.
-"""
+"""Type of four bits -> type of eight bits. DirectML has no Cast from four bits, nor has ONNX Runtime up to 1.21."""
 
 
 def per_axis(node: NodeFacts) -> int | None:
@@ -38,38 +37,44 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write arithmetic: ONNX Runtime would remove a Transpose to the last axis, with which the kernel is right."""
+    """Replace the node by arithmetic in FP32.
+
+    A Transpose to the last axis does not help: ONNX Runtime removes it.
+    """
     trailing = (facts.rank(0) or 0) - (per_axis(facts) or 0) - 1
     return rewrite(facts, edit, Layout(scale=(-1, *[1] * trailing) if trailing else ()))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shapes in which plain arithmetic broadcasts data, and scale and zero point; empty for an unchanged shape."""
+    """The shapes of data, of scale and zero point, and of the final result, in arithmetic with broadcasting.
+
+    An empty shape means that the value is not reshaped.
+    """
 
     data: tuple[int, ...] = ()
     scale: tuple[int, ...] = ()
     result: tuple[int, ...] = ()
 
     def single(self, edit: Edit, value: ir.Value, kind: str, shape: tuple[int, ...]) -> ir.Value:
-        """``value`` in FP32 and in ``shape``."""
+        """Return ``value``, whose element type is ``kind``, in FP32 and in ``shape``."""
         return reshaped(edit, edit.single(value, kind), shape)
 
 
 def reshaped(edit: Edit, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-    """``value`` in another shape; unchanged for an empty shape."""
+    """Return ``value`` (in FP32) after a new Reshape to ``shape``, or ``value`` itself for an empty shape."""
     if not shape:
         return value
     return edit.before("Reshape", [value, edit.integers(shape, "along")], dtype=ir.DataType.FLOAT)
 
 
 def rewrite(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
-    """Write the arithmetic of the operator, in FP32, as ONNX defines it."""
+    """Replace the node by the operator's arithmetic in FP32, as ONNX defines it; return ``""`` or why not."""
     return (_quantize if facts.op == "QuantizeLinear" else _dequantize)(facts, edit, layout)
 
 
 def _widen(edit: Edit) -> str:
-    """Store the constant data and zero point of a DequantizeLinear in eight instead of four bits; or return why not."""
+    """Store constant data and zero point of a DequantizeLinear in 8 instead of 4 bits; return ``""`` or why not."""
     tensors = {index: held_tensor(edit.optional(index)) for index in (0, 2) if edit.optional(index) is not None}
     if any(tensor is None or tensor.dtype.name.lower() not in _WIDER for tensor in tensors.values()):
         return "data or zero point of four bits is not constant"
@@ -89,7 +94,7 @@ def _wider(tensor: ir.TensorProtocol, wide: ir.DataType) -> ir.TensorProtocol:
 
 
 def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
-    """(x - zero point) * scale."""
+    """Replace a DequantizeLinear by (x - zero point) * scale; return ``""`` or why not."""
     kind, zero, out = facts.required().type, facts.input(2), facts.output()
     if kind in _WIDER:
         if why := _widen(edit):
@@ -109,7 +114,7 @@ def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
 
 
 def _quantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
-    """saturate(round(x / scale) + zero point), rounded to nearest even."""
+    """Replace a QuantizeLinear by saturate(round(x / scale) + zero point), halves to even; return ``""`` or why not."""
     x, zero, out = facts.required(), facts.input(2), facts.output()
     if out is None or out.type not in _EXACT or x.type not in ("float", "float16"):
         return f"{x.type} to {out.type if out is not None else 'nothing'} has no exact form in FP32"
@@ -143,11 +148,11 @@ QUIRK = Quirk(
 
 
 _TYPES = {"int8", "uint8", "int32"}
-"""Quantized types. DirectML refuses vectors of 4 bits whatever their axis, so a scalar scale would not help."""
+"""Types of quantized data that the rewrite helps; DirectML refuses vectors of 4 bits with a scalar scale, too."""
 
 
 def _matches_missing(node: NodeFacts) -> str | Match:
-    """The default axis is 1, which a vector does not have; opset 10 has no axis."""
+    """The reason, if the data does not have the node's axis; empty otherwise. Vectors lack axis 1, the default."""
     x, scale = node.input(0), node.input(1)
     quantized = node.output() if node.op == "QuantizeLinear" else x
     if node.since < 13 or quantized is None or quantized.type not in _TYPES:

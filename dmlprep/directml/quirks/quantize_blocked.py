@@ -24,7 +24,10 @@ _BLOCKS = frozenset({16, 32, 64, 128, 256})
 
 
 def becomes_nbits(node: NodeFacts) -> bool:
-    """Return whether a MatMul alone reads a DequantizeLinear of four-bit weights in blocks along the depth."""
+    """Return whether a MatMulNBits can replace the node and its reader.
+
+    The node must be a DequantizeLinear of four-bit weights in blocks along the depth, and a MatMul its only reader.
+    """
     reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
     if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _BLOCKS:
         return False
@@ -48,10 +51,13 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
-    """Write arithmetic, on data whose blocked axis is split in two: the number of blocks, and the block."""
+    """Replace the node by arithmetic, on data whose blocked axis is split in two: the number of blocks, and the block.
+
+    Return ``""`` or why not.
+    """
     x, block = facts.required(), int(facts.attribute("block_size", 0))
     if not x.static:
-        return "the shape of its data is not known"
+        return "the shape of its data is unknown"
     whole = tuple(x.sizes)
     axis = int(facts.attribute("axis", 1)) % len(whole)
     if whole[axis] % block:
@@ -86,7 +92,7 @@ class _Weights:
         return int(depth), int(columns)
 
     def parts(self) -> list[ir.TensorProtocol]:
-        """Inputs of the node after the data; each is computed when it is saved."""
+        """The inputs of the MatMulNBits after the data: weights, scales, and maybe zero points, computed when saved."""
         depth, columns = self.sizes
         shape = (columns, depth // self.block, self.block // 2)
         tensors = [
@@ -108,7 +114,7 @@ class _Weights:
 
 
 def _packed(numbers: Array) -> Array:
-    """Two numbers of the last axis to a byte."""
+    """Pack pairs of four-bit numbers along the last axis into bytes, the first one in the low bits."""
     return np.ascontiguousarray(numbers[..., 0::2] | numbers[..., 1::2] << 4)
 
 
@@ -117,7 +123,7 @@ def _later(make: Callable[[], Array], dtype: ir.DataType, shape: tuple[int, ...]
 
 
 def _as_nbits(facts: NodeFacts, edit: Edit) -> str:
-    """Replace both nodes by one MatMulNBits."""
+    """Replace the DequantizeLinear and its MatMul by one MatMulNBits; return ``""`` or why not."""
     reader = only_consumer(facts.output())
     numbers, scales, zeros = ([held_tensor(value) for value in edit.node.inputs] + [None])[:3]
     if reader is None or numbers is None or scales is None:

@@ -12,7 +12,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the default zero point: 0, of type uint8 for QuantizeLinear, of the data's type for DequantizeLinear."""
     x, scale = facts.required(0), facts.required(1)
     if not scale.static or not x.type:
-        return "the shape of its scale is not known"
+        return "the shape of its scale is unknown"
     edit.room(scale.sizes, 1, "a zero point")
     kind = np.dtype(np.uint8) if facts.op == "QuantizeLinear" else x.numpy_type
     edit.set_input(2, edit.constant(np.zeros(scale.sizes, kind), "zero_point"))
@@ -34,7 +34,7 @@ QUIRK = Quirk(
 
 
 _MOST = 4
-"""The most dimensions of the kernel."""
+"""The most dimensions of data that DirectML's kernels accept."""
 
 
 def _matches(node: NodeFacts) -> str:

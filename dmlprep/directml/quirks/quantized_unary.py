@@ -21,7 +21,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Insert a Sum of one operand before it: ONNX Runtime does not remove it, and does not fuse through it."""
+    """Insert a Sum of one operand before the node: ONNX Runtime does not remove it, and does not fuse across it."""
     edit.set_input(0, edit.before("Sum", [edit.input()], like=edit.input()))
     return ""
 

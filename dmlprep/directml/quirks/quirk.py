@@ -20,14 +20,14 @@ DML_OPERATORS = f"{DML_PROVIDER}Operators/DmlOperator"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
 _FIX = "run the fix-quirks pass (it is in every built-in recipe)"
-_EXPORT = "export the model in another form (see the page of the code)"
+_EXPORT = "export the model in another form (dmlprep explain CODE says which)"
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """The reason why a node has a quirk, in one clause that may quote names of the model.
 
-    If the quirk depends on an unknown value, the reason is not sure and the finding is a warning.
+    ``sure`` is False if the quirk depends on an unknown value; the finding is then a warning.
     """
 
     text: str
@@ -45,13 +45,13 @@ class Quirk:
         ops: keys of the operators that can have it (``Conv``, ``com.microsoft::FastGelu``); empty for any.
         first: oldest affected release (``1.15``) that dmlprep knows.
         last: newest affected release; ``None`` if the newest release has it.
-        confidence: how sure it is. ``measured``: on the real provider, of the releases in ``measured_on``. ``source``:
-            from the provider's source code. ``reported``: by users. ``environment``: measured, but the CPU driver may
-            be the cause.
+        confidence: how the quirk is known. ``measured``: on the real provider, of the releases in ``measured_on``.
+            ``source``: from the provider's source code. ``reported``: by users. ``environment``: measured, but the CPU
+            driver may be the cause.
         measured_on: releases on which it was measured, from ``measured.json`` if it has a row there. Other releases
             between ``first`` and ``last`` are inferred.
         matches: returns a clause that explains why a node has the quirk; ``""`` if it does not; a ``Match`` if that is
-            not certain. Its nodes all run on DirectML.
+            not certain. It sees nodes on any device; only matches on DirectML are reported.
         fused: for a quirk in fused graphs only. It returns for each node that ``matches`` found in one graph whether
             the quirk takes effect. The second argument maps each node's ``id(node)`` to the number of its fused graph.
             The clause of a returned ``Match`` is added to the reason.
@@ -79,12 +79,12 @@ class Quirk:
 
     @property
     def key(self) -> str:
-        """Its name in ``measured.json``: some ids occur once for each span of releases."""
+        """Its unique name, as in ``measured.json``: the id and the first release, since quirks may share an id."""
         return f"{self.id} from {self.first}"
 
     @property
     def code_row(self) -> Code:
-        """The row of its finding code."""
+        """Title, severity and remedy of its finding code."""
         return Code(self.title, self.severity, _FIX if self.rewrite is not None else _EXPORT)
 
     def concerns(self, release: tuple[int, int]) -> bool:

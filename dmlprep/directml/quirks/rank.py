@@ -1,4 +1,4 @@
-"""Tensors of more than eight dimensions: the same work on fewer, longer ones."""
+"""Tensors of more than eight dimensions: the rewrite does the same work on fewer, longer dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk, Value
 
 MAX_RANK = 8
-"""DML_TENSOR_DIMENSION_COUNT_MAX1 (DirectML.h)."""
+"""The most dimensions of a DirectML tensor: DML_TENSOR_DIMENSION_COUNT_MAX1 (DirectML.h)."""
 
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Operators that keep the order of the elements."""
@@ -64,7 +64,7 @@ def _high(value: Value | None) -> bool:
 
 
 def _region(start: NodeFacts) -> list[NodeFacts] | str:
-    """The nodes joined by values of more than 8 dimensions, in the graph's order; or why they have no rewrite."""
+    """The nodes connected to ``start`` by values of more than 8 dimensions, in order; or why no rewrite exists."""
     nodes: dict[int, NodeFacts] = {}
     stack = [start]
     while stack:
@@ -72,7 +72,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
         if node.index in nodes:
             continue
         if node.graph != start.graph:
-            return "a subgraph reads it"
+            return "a subgraph reads the tensor"
         nodes[node.index] = node
         for value in [*node.inputs, *node.outputs]:
             if value is None or not _high(value):
@@ -80,13 +80,13 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
             if value.graph_input or value.graph_output:
                 return f"{value.name} is an input or output of the graph"
             if value.initializer or value.producer is None:
-                return f"{value.name} is a constant: simplify first"
+                return f"{value.name} is a constant: put the step simplify before fix-quirks"
             stack += [value.producer, *value.consumers]
     return [nodes[index] for index in sorted(nodes)]
 
 
 class _Plan(NamedTuple):
-    """The rewrite of a node: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
+    """The rewrite of a node: the new shape of each operand (``None``: unchanged), and the ``perm`` of a Transpose."""
 
     operands: Sequence[Sequence[int] | None]
     perm: Sequence[int] = ()
@@ -95,14 +95,14 @@ class _Plan(NamedTuple):
 def _plan(node: NodeFacts) -> _Plan | str:
     out = node.output()
     if node.domain or out is None or any(v is not None for v in node.outputs[1:]):
-        return f"{node.key} has no form of fewer dimensions"
+        return f"dmlprep has no form of {node.key} with fewer dimensions"
     if any(v is not None and not v.static for v in [*node.inputs, out]):
-        return "the sizes are not known: pin them first"
+        return "its sizes are unknown: pin the free dimensions of the model"
     if node.op in _RESHAPES:
         return _Plan([None])
     if node.op == "Transpose":
         return _transposed(node, out)
-    return _merged(node, out) if node.op in _POINTWISE else f"{node.op} has no form of fewer dimensions"
+    return _merged(node, out) if node.op in _POINTWISE else f"dmlprep has no form of {node.op} with fewer dimensions"
 
 
 def _transposed(node: NodeFacts, out: Value) -> _Plan | str:

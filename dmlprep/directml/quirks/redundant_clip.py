@@ -15,7 +15,9 @@ _UNSIGNED = frozenset({"Conv", "MatMul"})
 
 
 def _matches(node: NodeFacts) -> str | Match:
-    """A node between DequantizeLinear and QuantizeLinear whose Relu or Clip the QuantizeLinear makes redundant.
+    """The reason, if a Relu or Clip follows a node between DequantizeLinear and QuantizeLinear and is redundant.
+
+    Empty otherwise. The QuantizeLinear makes it redundant, since it saturates at the same limits.
 
     Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on, the selection
     of such a group skips the Relu or Clip. But it does not pass the Relu or Clip to the code that builds the quantized
@@ -38,7 +40,7 @@ def _matches(node: NodeFacts) -> str | Match:
 
 
 def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
-    """Scale, zero point and type of a QuantizeLinear whose scale is a constant scalar."""
+    """Scale, zero point and type of a QuantizeLinear; ``None`` unless scale and zero point are constant scalars."""
     array, point, out = quantize.array(1), quantize.array(2), quantize.output()
     if array is None or array.ndim or array.dtype != np.float32 or out is None:
         return None
@@ -62,7 +64,7 @@ def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
 
 
 def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
-    """The min and max of a Clip, if both are constant or omitted."""
+    """The min and max of a Clip, infinite if omitted; ``None`` if one is not a constant FP32 number."""
     if clip.since < 11:
         return float(clip.attribute("min", -np.inf)), float(clip.attribute("max", np.inf))
     free = {1: np.float32(-np.inf), 2: np.float32(np.inf)}
@@ -88,7 +90,7 @@ def dequantized(node: NodeFacts, kind: str) -> bool:
 
 
 def _source(value: Value) -> str:
-    """The element type from which a value is dequantized; ``constant``, or ``other``."""
+    """The element type from which a DequantizeLinear computes a value; ``constant`` for a constant, else ``other``."""
     if value.constant:
         return "constant"
     maker = value.producer

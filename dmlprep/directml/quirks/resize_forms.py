@@ -31,34 +31,37 @@ _MOST = 1 << 22
 def _computed_otherwise(node: NodeFacts) -> str | Match:
     mode, place = node.attribute("mode", "nearest"), _place(node)
     if mode == "linear" and place == "tf_half_pixel_for_nn":
-        return "linear with tf_half_pixel_for_nn"
+        return "mode linear with tf_half_pixel_for_nn"
     if mode == "linear" and place == "tf_crop_and_resize" and not node.has("axes"):
-        return "linear with tf_crop_and_resize"
+        return "mode linear with tf_crop_and_resize"
     if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
-        return Match(f"linear with antialias{shrinks.text}", shrinks.sure)
+        return Match(f"mode linear with antialias{shrinks.text}", shrinks.sure)
     if place == "pytorch_half_pixel" and mode != "cubic" and any(b == 1 and a != 1 for a, b in _resized(node)):
-        return f"{mode} with pytorch_half_pixel to a size of 1"
+        return f"mode {mode} with pytorch_half_pixel, to a size of 1"
     rounding = node.attribute("nearest_mode", "round_prefer_floor")
     if mode == "nearest" and (place, rounding) in _UNSTABLE:
-        return f"nearest with {place} and {rounding}"
+        return f"mode nearest with {place} and {rounding}"
     return ""
 
 
 def _before_11(node: NodeFacts) -> str | Match:
-    """Below opset 11 DirectML computes half_pixel coordinates; nearest rounds them, and prefers the lower element."""
+    """The reason, if DirectML computes a Resize or Upsample below opset 11 wrong; empty otherwise.
+
+    DirectML uses half_pixel coordinates there; nearest rounds them, and prefers the lower element.
+    """
     if node.since >= 11:
         return ""
     scales = _scales(node)
     if node.attribute("mode", "nearest") == "linear":
-        return f"linear of opset {node.opset}" if scales is None or (scales != 1).any() else ""
+        return f"mode linear at opset {node.opset}, below 11" if scales is None or (scales != 1).any() else ""
     if scales is None:
-        return Match(f"nearest of opset {node.opset} by unknown scales", sure=False)
+        return Match(f"mode nearest at opset {node.opset}, below 11, with unknown scales", sure=False)
     x, at = node.input(0), np.arange(64, dtype=_F)
     for axis, scale in enumerate(scales[scales > 0]):
         size = x.shape[axis] if x is not None and x.shape is not None and axis < len(x.shape) else None
         part = at[: int(np.floor(_F(size) * scale))] if isinstance(size, int) else at
         if (np.ceil((part + _F(0.5)) / scale - 1).clip(0) != (np.ceil if scale < 1 else np.floor)(part / scale)).any():
-            return f"nearest of opset {node.opset} by {scale:g}"
+            return f"mode nearest at opset {node.opset}, below 11, with scale {scale:g}"
     return ""
 
 
@@ -80,7 +83,7 @@ def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
 
 
 def _shrinks(node: NodeFacts) -> Match | None:
-    """The text to add to the detail if an axis becomes shorter, or may; ``None`` if no axis does."""
+    """A match with text for the reason, if an axis becomes shorter or might (not sure); ``None`` if no axis does."""
     pairs = _resized(node)
     if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
         return Match(" to a smaller size")
@@ -136,7 +139,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
     x = facts.required()
     if not x.static:
-        return "the sizes of its input are not known: pin them first"
+        return "the sizes of its input are unknown: pin the free dimensions of the model"
     if facts.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "it keeps the aspect ratio"
     rank = len(x.sizes)
@@ -166,7 +169,7 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
         if (out == size and scale == 1 and start == 0 and end == 1) or not size:
             continue
         if scale == 1:
-            return "it crops without resizing, where ONNX Runtime and ONNX differ"
+            return "it crops without resizing: ONNX Runtime and ONNX define this differently"
         edit.room((out,), _F().itemsize, "the coordinates of an axis")
         where = _coordinates(place, size, out, scale, start, end)
         if where is None:
@@ -176,7 +179,7 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
 
 
 def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.float32, end: np.float32) -> Any:
-    """The position in the input for each element of the output, in FP32; ``None`` for an unknown mode."""
+    """The position in the input for each element of the output, in FP32; ``None`` for an unknown mode ``place``."""
     at = np.arange(out, dtype=_F)
     half = _F(0.5)
     if place == "half_pixel" or (place == "pytorch_half_pixel" and out > 1):
@@ -201,7 +204,7 @@ def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.f
 
 
 def _weights(facts: NodeFacts, a: _Axis) -> Floats:
-    """[output, input] weights of linear interpolation along one axis."""
+    """The weights of linear interpolation along one axis, with antialias if set, as a matrix [output, input]."""
     if facts.attribute("antialias", 0) and a.scale < 1:
         return _triangles(a)
     weights = np.zeros((len(a.coordinates), a.size), _F)
@@ -216,7 +219,10 @@ def _weights(facts: NodeFacts, a: _Axis) -> Floats:
 
 
 def _triangles(a: _Axis) -> Floats:
-    """Weights of a triangle as wide as two input elements of the shrunk image; the edge gets the weights outside."""
+    """The weights of linear interpolation with antialias along a shrinking axis, as a matrix [output, input].
+
+    They are a triangle as wide as two output elements. Weights beyond the edge count for the element at the edge.
+    """
     weights = np.zeros((len(a.coordinates), a.size), np.float64)
     reach = _F(1) / _F(a.scale)
     for row, place in enumerate(a.coordinates):
@@ -242,7 +248,7 @@ def _nearest(facts: NodeFacts, a: _Axis) -> Array:
 
 
 def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: list[int]) -> ir.Value:
-    """The product with [output, input] weights along an axis."""
+    """Add nodes that multiply ``value`` by [output, input] weights along an axis; return the product, of ``shape``."""
     single, rank = ir.DataType.FLOAT, len(shape)
     if axis == rank - 1:
         return edit.before("MatMul", [value, edit.constant(weights.T, "weights")], dtype=single, shape=shape)
@@ -255,8 +261,9 @@ def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: li
 
 
 def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], shape: list[int]) -> ir.Value:
-    """Write 0 where a coordinate is beyond the input, as tf_crop_and_resize does.
+    """Return ``value`` with 0 where a coordinate is beyond the input, as tf_crop_and_resize defines it.
 
+    In other modes, return ``value`` itself.
     DirectML supports no other ``extrapolation_value``, and no ``exclude_outside``.
     """
     if facts.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
@@ -310,15 +317,15 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite_aspect(facts: NodeFacts, edit: Edit) -> str:
-    """Write the scales that the policy means, if they give the same sizes."""
+    """Replace sizes and policy by the scales that follow from them, if these give the same sizes."""
     x, sizes = facts.required(), facts.integers(3)
     if sizes is None or x.shape is None:
-        return "its sizes are not constant, or its rank is not known"
+        return "its sizes are not constant, or its rank is unknown"
     rank = len(x.shape)
     axes = [a + rank if a < 0 else a for a in facts.attribute("axes", list(range(rank)))]
     known = [d for d in (x.shape[a] for a in axes) if isinstance(d, int) and d > 0]
     if len(known) != len(axes) or len(sizes) != len(axes):
-        return "the sizes of its input are not known"
+        return "the sizes of its input are unknown"
     ratios = [np.float32(s) / np.float32(d) for s, d in zip(sizes, known, strict=True)]
     scale = min(ratios) if facts.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
     wanted = [int(np.floor(np.float32(scale * np.float32(d)) + np.float32(0.5))) for d in known]

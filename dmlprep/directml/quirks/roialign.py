@@ -27,7 +27,7 @@ def _matches(node: NodeFacts) -> str | Match:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Move the boxes by half an element, make them at least one element long, and move the coordinates back."""
     if facts.since < 16:
-        return "it is of opset 10 to 15: let the opset step choose (version = auto)"
+        return "the node is of opset 10 to 15: set version to auto in the opset step"
     if facts.required(1).type != "float":
         return "its boxes are not FP32"
     element = np.array(1 / facts.attribute("spatial_scale", 1.0), np.float32)

@@ -14,7 +14,10 @@ from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _misread(node: NodeFacts) -> dict[int, tuple[Value, NodeFacts]]:
-    """Inputs that are later outputs of nodes. DirectML reads the right data if only a part of each head is rotated."""
+    """Position -> (value, its node) for the inputs that are not the first output of a node, which DirectML misreads.
+
+    If only a part of each head is rotated, DirectML reads input 0, the data, right.
+    """
     partial = int(node.attribute("rotary_embedding_dim", 0)) > 0
     read = {index: without_identities(node.input(index)) for index in range(1 if partial else 0, 4)}
     makers = {i: (v, v.producer) for i, v in read.items() if v is not None and v.producer is not None}
@@ -23,20 +26,20 @@ def _misread(node: NodeFacts) -> dict[int, tuple[Value, NodeFacts]]:
 
 def _matches(node: NodeFacts) -> str:
     for value, maker in _misread(node).values():
-        return f"{value.name} is not the first output of {maker.label}"
+        return f"it reads {value.name}, which is not the first output of {maker.label}"
     return ""
 
 
 def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
-    """Return whether both nodes are in one fused graph, or may be if the session captures."""
+    """Return whether a node and its source are in one fused graph; a match that is not sure if they may become so."""
     own = partitions.get(id(node))
     if own is None:
-        return Match("; this matters where the session captures its graph", sure=False)
+        return Match("; this matters only if the session captures its graph", sure=False)
     return any(partitions.get(id(maker)) == own for _, maker in _misread(node).values())
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Insert a Concat of the value alone before the node: its only output is the first."""
+    """Insert a Concat of one value between both nodes: its only output is its first."""
     for index in _misread(facts):
         value, shape = edit.input(index), facts.required(index).shape
         edit.set_input(index, edit.before("Concat", [value], {"axis": 0}, like=value, shape=shape))

@@ -8,7 +8,7 @@ _BIAS = 3
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Add the bias to one side of the sum before the node."""
+    """Add the bias to the skip before the node."""
     edit.set_input(1, edit.before("Add", [edit.input(1), edit.input(_BIAS)], like=edit.input(1)))
     edit.node.resize_inputs(_BIAS)
     return ""
@@ -34,14 +34,14 @@ def _matches(node: NodeFacts) -> str | Match:
     if data is None or skip is None or data.shape is None or skip.shape is None or data.shape == skip.shape:
         return ""
     pairs = [(a, b) for a, b in zip(data.shape[::-1], skip.shape[::-1], strict=False) if a != b]
-    text = f"{skip.name} is broadcast to the data"
+    text = f"its skip {skip.name} is broadcast to the data"
     if data.rank != skip.rank or any(b == 1 and isinstance(a, int) for a, b in pairs):
         return text
     return Match(text, sure=False) if any(b == 1 for _, b in pairs) else ""
 
 
 def _rewrite_spread(facts: NodeFacts, edit: Edit) -> str:
-    """Broadcast the skip before the node."""
+    """Broadcast the skip to the shape of the data before the node."""
     data = facts.required()
     size = edit.integers(data.sizes, "shape") if data.static else edit.before("Shape", [edit.input()])
     edit.set_input(1, edit.before("Expand", [edit.input(1), size], like=edit.input(), shape=data.dims))

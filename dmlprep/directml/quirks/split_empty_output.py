@@ -10,7 +10,7 @@ from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 def _matches(node: NodeFacts) -> str:
     empty = [v.name for v in node.outputs if v is not None and v.size == 0 and v.consumers]
-    return f"output {', '.join(empty)} is empty, and read" if empty else ""
+    return f"output {', '.join(empty)} is empty, and another node reads it" if empty else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -18,7 +18,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     axis = int(facts.attribute("axis", 0))
     values = [v for v in facts.outputs if v is not None and v.static]
     if len(values) < len(facts.outputs):
-        return "the sizes of its parts are not known"
+        return "the sizes of its parts are unknown"
     parts = {index: value.sizes[axis] for index, value in enumerate(values) if value.sizes[axis]}
     if not parts:
         return "every part is empty"
@@ -48,7 +48,10 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _concat_without(reader: ir.Node, part: ir.Value) -> None:
-    """Remove an empty part from a Concat with other inputs: an empty tensor prevents DirectML from fusing it."""
+    """Remove an empty part from the inputs of ``reader``, if this is a Concat with other inputs.
+
+    An empty tensor prevents DirectML from fusing the Concat.
+    """
     rest = [v for v in reader.inputs if v is not part]
     if reader.op_type != "Concat" or reader.domain or not rest:
         return

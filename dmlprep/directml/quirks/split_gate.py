@@ -7,7 +7,10 @@ from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
-    """Match a Mul of one part of a Split and the Sigmoid of another: the index of the part, the part, and the Split."""
+    """The input of a Mul that is a part of a Split, if the other input is the Sigmoid of another part, or ``None``.
+
+    The result is the position of the input, the part, and the Split.
+    """
     for index in (0, 1):
         part, gate = (without_identities(node.input(i)) for i in (index, 1 - index))
         sigmoid = gate.producer if gate is not None else None
@@ -32,14 +35,14 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write a Slice for the part that is multiplied: DirectML confuses only two parts of one Split."""
     gate = _gated(facts)
     if gate is None or facts.opset < 10:
-        return "Slice has no such inputs before opset 10"
+        return "the rewrite needs opset 10, where starts and ends are inputs of Slice"
     index, part, split = gate
     before = split.outputs[: split.outputs.index(part)]
     rank, axis = part.rank, int(split.attribute("axis", 0))
     sizes = [v.shape[axis] if v is not None and v.shape else None for v in (*before, part)]
     known = [size for size in sizes if isinstance(size, int)]
     if rank is None or len(known) != len(sizes):
-        return "the sizes of its parts are not known"
+        return "the sizes of its parts are unknown"
     data, start = edit.at(split.ir).input(), sum(known[:-1])
     like = next((v for v in (split.ir.outputs[len(before)], data, edit.output) if v.type is not None), None)
     parts = {axis % rank: (start, start + known[-1])}

@@ -21,7 +21,12 @@ _TENSOR_BYTES = 1024  # limit of an initializer whose values the rules read
 
 
 def build(model: ir.Model, known: Knowledge, origins: Mapping[str, str] | None = None) -> GraphFacts:
-    """The main graph of a model, subgraphs below it; ``origins``: first output -> label of the node before inlining."""
+    """Return the facts of a model's main graph, which contain those of its subgraphs.
+
+    Args:
+        known: the types and values that are known of the model.
+        origins: first output of a node from an inlined body -> label of the node that was inlined.
+    """
     return _Builder(model, known, origins or {}).graph(model.graph, "", None)
 
 
@@ -51,7 +56,7 @@ class _Builder:
         return facts
 
     def _value(self, value: ir.Value, path: str) -> Value:
-        """The facts of a value; ``path`` is the path of the graph that uses it first."""
+        """Return the facts of a value, made at its first use; ``path`` is the path of the graph that uses it first."""
         value_facts = self.values.get(value)
         if value_facts is None:
             value_facts = self.values[value] = Value(value.name or "", path)
@@ -116,7 +121,10 @@ def _set_constant(value: Value, tensor: ir.TensorProtocol | None) -> None:
 
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
-    """Set the type in the form of kernel tables (a plain tensor is its element type), and the shape if it has one."""
+    """Set ``type`` and ``proto`` of ``value`` from an ONNX type, and its ``shape`` if the type has one.
+
+    ``type`` gets the form of kernel tables: a plain tensor is its element type.
+    """
     value.proto = proto
     text = type_string(proto)
     value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
@@ -125,9 +133,10 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
 
 
 def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
-    """Infer types and shapes after com.microsoft operators, where onnx's inference of the whole graph stops.
+    """Infer missing types and shapes after com.microsoft operators, and set them in ``graph``.
 
-    The node-by-node inference continues through them. A model without such operators costs one check of each node.
+    onnx's inference of the whole graph stops at such operators; the node-by-node inference continues through them.
+    Nothing changes in a model without them, or whose shapes contradict each other.
     """
     nodes = list(graph.all_nodes())
     own = (n for n in nodes if n.domain == "com.microsoft" or n.since == 1)

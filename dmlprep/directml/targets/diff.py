@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
-    """Limits and kernels that differ: ``Pad-21`` for a kernel, ``Pad-18: fuses`` for a changed kernel.
+    """Group of changes -> the changes from target ``a`` to target ``b``, one text each.
+
+    The groups: ``versions`` (``max_opset 21 -> 22``), and ``kernels`` and ``CPU kernels``, each followed by ``added``
+    or ``removed`` (``Pad-21``) or ``changed`` (``Pad-18: fuses False -> True``). A group without changes is empty.
 
     Raises:
         UsageError: one of them has a known opset and IR version only.

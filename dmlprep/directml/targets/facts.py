@@ -1,6 +1,6 @@
-"""A model for the rules: graphs of nodes whose values have types, shapes and, where constant, a size or a value.
+"""The facts of a model that the rules read: graphs of nodes whose values have a type, a shape and maybe a content.
 
-``building.build`` makes them from a model and the knowledge of its values. The rules of this room, placement and the
+``building.build`` makes them from a model and the knowledge of its values. The rules of ``directml``, placement and the
 quirks all use them. Element types have the form of ONNX Runtime's kernel tables: ``float``, ``float16``, ``int64``,
 ``seq(tensor(float))``, ``optional(tensor(float))``; ``""`` is unknown.
 """
@@ -23,17 +23,18 @@ from dmlprep.portable.arrays import Array
 from dmlprep.record.source import Source
 
 INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "Affine": 1, "Crop": 1, "ImageScaler": 1}
-"""Operators that ONNX Runtime itself defines in ai.onnx, if ONNX has no schema at the model's opset
-(onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""
+"""Operator -> since_version, for operators that ONNX Runtime itself defines in ai.onnx, if ONNX has no schema at the
+model's opset (onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""
 
 _LIKE: dict[type, tuple[type, ...]] = {
     str: (str,), int: (int,), float: (int, float), list: (list, tuple), tuple: (list, tuple), range: (list, tuple)
 }  # fmt: skip
-"""Type of a default -> types that an attribute's value may have; a string that is not UTF-8 is bytes."""
+"""Type of a default -> types of an attribute's value that are accepted. A string that is not UTF-8 is ``bytes``, which
+no default accepts."""
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
-    """The version of the operator at an opset; 1 for operators of domains without schemas, 0 for none."""
+    """The since_version of an operator at an opset; 1 in domains without schemas, 0 if ai.onnx has no such operator."""
     schema = schema_of(domain, op, opset)
     if schema is not None:
         return int(schema.since_version)
@@ -50,12 +51,15 @@ class Value:
         graph: path of its graph; ``graph_input`` and ``graph_output`` refer to that graph.
         type: element type; ``""`` if unknown.
         proto: the type in ONNX's form; ``None`` if unknown.
-        shape: sizes; ``None`` if not even the rank is known.
-        constant: whether it is an initializer or the output of Constant that cannot be overridden.
-        initializer: whether it is an initializer, even one that is also a graph input.
+        shape: each size as a number, the name of a free dimension, or ``None``; the whole is ``None`` if not even the
+            rank is known.
+        constant: whether it is the output of Constant, or an initializer that an input cannot override.
+        initializer: whether it is an initializer or the output of Constant, even if an input can override it.
+        producer: the node that writes it; ``None`` for inputs, initializers and outputs of Constant.
         consumers: the nodes that read it, including nodes inside subgraphs.
         tensor: the tensor of a small initializer or Constant; ``None`` if only type and shape are available.
-        elements: sizes in the shape of a Reshape with allowzero, from ``known_in_parts``.
+        elements: for the second input of a Reshape with allowzero: its elements as far as known, from
+            ``known_in_parts``; ``None`` for other values.
     """
 
     name: str
@@ -79,7 +83,7 @@ class Value:
 
     @property
     def numpy_type(self) -> np.dtype:
-        """numpy's type of the elements of a tensor whose type is known."""
+        """numpy's type of the elements; only for a tensor whose type is known."""
         return ir.DataType[self.type.upper()].numpy()
 
     @property
@@ -89,7 +93,7 @@ class Value:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """The shape of a tensor whose rank is known."""
+        """The shape; only for a tensor whose rank is known."""
         assert self.shape is not None
         return self.shape
 
@@ -100,12 +104,12 @@ class Value:
 
     @property
     def sizes(self) -> list[int]:
-        """The known sizes, in order: all sizes of a static value."""
+        """The sizes that are known numbers, in order; free dimensions are left out."""
         return [d for d in self.shape or () if isinstance(d, int)]
 
     @property
     def size(self) -> int | None:
-        """Number of elements; ``None`` if not static."""
+        """Number of elements; ``None`` if a size is unknown."""
         if self.shape is None:
             return None
         total = 1
@@ -116,11 +120,11 @@ class Value:
         return total
 
     def array(self) -> Array | None:
-        """Its value, if it is a small constant; ``None`` otherwise."""
+        """Its content as an array, if it is a small constant; ``None`` otherwise."""
         return np.asarray(self.tensor.numpy()) if self.tensor is not None and self.constant else None
 
     def integers(self) -> list[int] | None:
-        """Its values as flat integers, if it is a small constant of integers; ``None`` otherwise."""
+        """Its elements as a flat list, if it is a small constant of integers; ``None`` otherwise."""
         array = self.array()
         return None if array is None or array.dtype.kind not in "iu" else [int(v) for v in array.reshape(-1)]
 
@@ -136,13 +140,13 @@ class NodeFacts:
         ir: the node itself.
         graph: path of its graph.
         opset: version of the operator's domain that the model imports.
-        index: its place in the topological order of its graph, without Constant nodes.
-        inputs, outputs: explicit ones; ``None`` for an omitted one.
-        implicit: outer values that its subgraphs read.
+        index: its position among the nodes of its graph in topological order, without Constant nodes.
+        inputs, outputs: the values that the node lists; ``None`` for an omitted one.
+        implicit: values from outside of its subgraphs that the subgraphs read.
         subgraphs: attribute name -> graph.
         origin: label of the node that it was inlined from; empty for a node of the model itself.
-        sources: the reader of the model's sources.
-        supported: the last result of the kernel search, with its tables: each target searches several times.
+        sources: finds the source line that a node was exported from.
+        supported: a cache for ``support.node_support``: tables, version and result of its last call.
         name: its name in the model; may be empty.
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for other domains.
         since: since_version of the operator at the model's opset; 0 if ONNX has none.
@@ -190,18 +194,18 @@ class NodeFacts:
         return name in self.ir.attributes
 
     def attribute(self, name: str, default: object = None) -> Any:
-        """An attribute's value; ``default`` if it is absent, or has another type than the default."""
+        """An attribute's value; ``default`` if it is absent, or if its type does not fit the type of the default."""
         attr = self.ir.attributes.get(name)
         if attr is None or (default is not None and not isinstance(attr.value, _LIKE.get(type(default), (object,)))):
             return default
         return attr.value
 
     def input(self, index: int) -> Value | None:
-        """The explicit input at a position; ``None`` if there is none."""
+        """The input at a position, as the node lists them; ``None`` if it is omitted or beyond the last."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def required(self, index: int = 0) -> Value:
-        """The explicit input at a position, which the caller knows to exist."""
+        """The input at a position; only for one that the caller knows to exist."""
         value = self.inputs[index]
         assert value is not None
         return value
@@ -212,17 +216,17 @@ class NodeFacts:
         return None if value is None else value.rank
 
     def array(self, index: int) -> Array | None:
-        """The value of an input that is a small constant; ``None`` otherwise."""
+        """The content of an input as an array, if it is a small constant; ``None`` otherwise."""
         value = self.input(index)
         return None if value is None else value.array()
 
     def integers(self, index: int) -> list[int] | None:
-        """The value of an input that is a small constant of integers, flattened; ``None`` otherwise."""
+        """The elements of an input as a flat list, if it is a small constant of integers; ``None`` otherwise."""
         value = self.input(index)
         return None if value is None else value.integers()
 
     def output(self, index: int = 0) -> Value | None:
-        """The output at a position; ``None`` if there is none."""
+        """The output at a position; ``None`` if it is omitted or beyond the last."""
         return self.outputs[index] if index < len(self.outputs) else None
 
     def __repr__(self) -> str:
@@ -234,6 +238,7 @@ class GraphFacts:
     """One graph: the main graph (path ``""``) or a subgraph (``If_3/then_branch``).
 
     Attributes:
+        parent: the node that the subgraph belongs to; ``None`` for the main graph.
         nodes: in topological order, without Constant nodes (ONNX Runtime turns them into initializers).
         constants: the Constant nodes.
     """
@@ -247,11 +252,11 @@ class GraphFacts:
 
     @property
     def subgraphs(self) -> list[GraphFacts]:
-        """The graphs of its nodes, one level down."""
+        """The subgraphs of its own nodes, without the subgraphs inside those."""
         return [graph for node in self.nodes for graph in node.subgraphs.values()]
 
     def all_graphs(self) -> Iterator[GraphFacts]:
-        """This graph and all graphs below it; a node's graphs come right after the node's own graph."""
+        """This graph and all subgraphs at any depth; each graph comes before the graphs inside it."""
         stack = [self]
         while stack:
             graph = stack.pop()
@@ -259,5 +264,5 @@ class GraphFacts:
             stack.extend(reversed(graph.subgraphs))
 
     def all_nodes(self) -> Iterator[NodeFacts]:
-        """The nodes of this graph and of all graphs below it, without Constant nodes."""
+        """The nodes of this graph and of all subgraphs at any depth, without Constant nodes."""
         return (node for graph in self.all_graphs() for node in graph.nodes)

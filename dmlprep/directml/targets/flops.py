@@ -15,10 +15,10 @@ _NO_ARITHMETIC = {
 
 
 def flops(node: NodeFacts) -> int | None:
-    """The operations of a node; a multiply-add counts as two. ``None`` if a needed shape is unknown.
+    """The number of floating-point operations of a node; a multiply-add counts as two. ``None`` if a shape is unknown.
 
-    Convolutions, matrix products and recurrent layers count by their formulas. Data movement counts 0. Any other
-    operator counts one operation for each element of its largest input or output.
+    Convolutions, matrix products, attention and recurrent layers count by their formulas. Data movement, casts and
+    control flow count 0. Any other operator counts one operation for each element of its largest input or output.
     """
     if node.op in _NO_ARITHMETIC:
         return 0

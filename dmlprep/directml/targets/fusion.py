@@ -14,7 +14,7 @@ from dmlprep.directml.targets.support import Support, dml_kernel
 from dmlprep.directml.targets.target import Target
 
 _SMALL_INITIALIZER = 100
-"""Number of elements: kSmallInitializerThreshold in fallback_cpu_capability.cc."""
+"""The most elements of a small initializer: kSmallInitializerThreshold in fallback_cpu_capability.cc."""
 
 _STOPS_SEARCH = frozenset(
     ["float16", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1"]
@@ -26,10 +26,10 @@ class Division:
     """The division of one graph's nodes by a target. Every key is ``id(node)``.
 
     Attributes:
-        kernels: the DirectML kernel that a node's version and types match.
-        answers: the provider that has a kernel for each node.
-        barred: code and reason why a node on DirectML cannot join a fused graph; empty if it can.
-        partitions: number of the fused graph that a node is in.
+        kernels: the DirectML kernel that a node's version and types match; no key for a node without one.
+        answers: the provider that runs each node, with the reason.
+        barred: for nodes on DirectML: code and reason why the node cannot join a fused graph; both empty if it can.
+        partitions: number of the fused graph that a node is in; no key for a node outside of fused graphs.
     """
 
     kernels: dict[int, Kernel]
@@ -39,7 +39,7 @@ class Division:
 
 
 class Divisions:
-    """The division of graphs by one target, and by every target with the same kernels. Each is computed at first use.
+    """A cache of ``divide`` for one target; other targets with the same kernels can use it too.
 
     The graphs must not change while this object is used.
     """
@@ -49,7 +49,7 @@ class Divisions:
         self._known: dict[int, tuple[GraphFacts, Division]] = {}
 
     def of(self, graph: GraphFacts) -> Division:
-        """``divide`` of a graph."""
+        """Return the result of ``divide`` for a graph, computed at first use."""
         if id(graph) not in self._known:
             self._known[id(graph)] = graph, divide(graph, self._target)
         return self._known[id(graph)][1]
@@ -76,9 +76,16 @@ def divide(graph: GraphFacts, target: Target) -> Division:
 def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
     answer = target.support(node)
     if stays and answer.provider == "dml":
-        return Support("cpu", "DP506", "reads only shapes and small constants on the CPU", node.since)
+        return Support(
+            "cpu", "DP506", "the node reads only shapes and small constants, which are on the CPU", node.since
+        )
     if answer.inlined:  # but it is here, because its body has no form for these inputs
-        return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
+        return Support(
+            "none",
+            "DP507",
+            "this release has no kernel for it, and ONNX has no function body for these inputs",
+            node.since,
+        )
     return answer
 
 
@@ -119,7 +126,7 @@ def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
 
 
 def _from_cpu(graph: GraphFacts, value: Value | None, index: int, kernel: Kernel, on_cpu: set[int]) -> bool:
-    """Return whether an input allows its node to stay on the CPU."""
+    """Return whether an input (a small initializer, graph input or CPU tensor) allows its node to stay on the CPU."""
     if value is None or value.type in _STOPS_SEARCH:
         return False
     if value.initializer and (value.size or 0) <= _SMALL_INITIALIZER and value.size is not None:
@@ -131,18 +138,21 @@ def _from_cpu(graph: GraphFacts, value: Value | None, index: int, kernel: Kernel
 
 
 def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgraph: bool) -> tuple[str, str]:
-    """Code and reason why a node on DirectML cannot join a fused graph; empty if it can."""
+    """Code and reason why a node on DirectML cannot join a fused graph; both are empty if it can.
+
+    ``has_subgraph``: whether any node of the graph has a subgraph.
+    """
     if has_subgraph:
         return "DP513", "a node of this graph has a subgraph"
     if not kernel.fuses:
         return "DP514", f"a fused graph does not support {node.op}"
     if kernel.fused_inputs and len(node.inputs) != kernel.fused_inputs:
-        return "DP516", f"{len(node.inputs)} inputs, a fused graph supports {kernel.fused_inputs}"
+        return "DP516", f"the node has {len(node.inputs)} inputs, a fused graph supports {kernel.fused_inputs}"
     for index, value in enumerate(node.inputs):
         if value is None:
             continue
         if index in kernel.const and not (value.constant and value.graph == graph.path):
-            return "DP512", f"{value.name} is not constant"
+            return "DP512", f"its input {value.name} is not constant"
         if why := _not_static(value):
             return "DP511", why
         if index not in kernel.const and value.size == 0:
@@ -157,7 +167,7 @@ def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgrap
 
 def _not_static(value: Value) -> str:
     if value.shape is None:
-        return f"the shape of {value.name} is not known"
+        return f"the shape of {value.name} is unknown"
     free = [str(d or "?") for d in value.shape if not isinstance(d, int)]
     return f"{value.name} has free dimensions {', '.join(free)}" if free else ""
 
@@ -165,8 +175,8 @@ def _not_static(value: Value) -> str:
 def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
     """``id(node)`` of each fused node -> number of its partition, counted from 0 in order of first nodes.
 
-    Nodes are visited in ONNX Runtime's order. A node joins the open partitions that feed it (several become one). A
-    partition is closed when a node outside reads from it.
+    Nodes are visited in ONNX Runtime's order. A fusable node joins the open partitions that it reads from (several
+    become one), or opens a new one. A partition closes when a node that is not fusable reads from it.
     """
     parent: list[int] = []
     closed: set[int] = set()
@@ -199,7 +209,9 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
 
 
 def _as_visited(graph: GraphFacts) -> list[NodeFacts]:
-    """The nodes in ONNX Runtime's order: after the nodes that they read, those that lead to the last leaf first.
+    """The nodes in ONNX Runtime's order: depth first from the last leaf, each after the nodes that it reads from.
+
+    A leaf is a node whose outputs no node of the graph reads.
 
     Source: ONNX Runtime, core/graph/graph_viewer.cc and Graph::ReverseDFSFrom.
     """

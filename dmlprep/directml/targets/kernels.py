@@ -36,17 +36,17 @@ from dmlprep.graph.analysis.schemas import schema_of
 
 
 class Kernel(NamedTuple):
-    """One DirectML kernel. It runs nodes of exactly ``since``.
+    """One DirectML kernel of an operator. It runs only nodes whose since_version is exactly ``since``.
 
     Attributes:
         types: label of the schema's type constraint (``T``) -> accepted element types.
-        const: inputs that are read on the CPU and must be initializers to be fused.
-        cpu_in: all inputs read from CPU memory, including ``const``.
-        cpu_out: outputs that stay in CPU memory.
+        const: positions of inputs that are read on the CPU and must be initializers for the node to be fused.
+        cpu_in: positions of all inputs read from CPU memory, including ``const``.
+        cpu_out: positions of outputs that stay in CPU memory.
         fuses: whether a fused graph accepts it.
-        fused_inputs: the number of inputs that a fused graph needs, 0 for any.
-        query: name of its support query, empty for none.
-        made_by: ``dml``, ``cpu_kernel`` or ``shader``.
+        fused_inputs: the number of inputs that a node needs to be fused, 0 for any.
+        query: name of its support query (a check by the provider, see ``queries``), empty for none.
+        made_by: ``dml`` (an operator of DirectML), ``cpu_kernel`` or ``shader``.
     """
 
     since: int
@@ -61,20 +61,20 @@ class Kernel(NamedTuple):
 
 
 class CpuKernel(NamedTuple):
-    """One CPU kernel; it runs nodes of ``since`` and, with ``until``, of any version up to that one."""
+    """One CPU kernel; it runs nodes whose since_version is ``since`` or, with ``until``, from ``since`` up to it."""
 
     since: int
     until: int | None
     types: dict[str, frozenset[str]]
 
     def serves(self, version: int) -> bool:
-        """Return whether it runs nodes of a version."""
+        """Return whether it runs nodes with this since_version, whatever their types."""
         return self.since == version or (self.until is not None and self.since <= version <= self.until)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The kernels of one release by operator key (``Conv``, ``com.microsoft::Gelu``)."""
+    """The kernels of one release by operator key (``Conv``, ``com.microsoft::Gelu``); ``dml`` then by since_version."""
 
     dml: dict[str, dict[int, Kernel]]
     cpu: dict[str, list[CpuKernel]]
@@ -87,11 +87,11 @@ class _File(msgspec.Struct):
 
 
 Rows = dict[tuple[str, int], tuple[object, list[dict[str, frozenset[str]]]]]
-"""Operator key and version -> the rows in a release's tables that decide about such nodes."""
+"""Operator key and since_version -> the DirectML rows and the CPU rows of a release that decide about such nodes."""
 
 
 def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
-    """The rows of ``tables`` that decide about these operators and versions.
+    """The rows of ``tables`` that decide about these operators: pairs of operator key and since_version.
 
     If two releases have equal rows, their providers run the same nodes, for the same reasons.
     """
@@ -112,7 +112,7 @@ def _file() -> tuple[_File, list[frozenset[str]]]:
 
 @lru_cache(maxsize=16)
 def load_tables(release: tuple[int, int]) -> Tables:
-    """The kernel tables of a release of ONNX Runtime (``(1, 24)``); read once."""
+    """The kernel tables of a release of ONNX Runtime (``(1, 24)``); cached."""
     file, sets = _file()
 
     @cache
@@ -135,7 +135,7 @@ def load_tables(release: tuple[int, int]) -> Tables:
 
 
 def _kernel(since: int, types: dict[str, frozenset[str]], extra: Mapping[str, Any] | None = None) -> Kernel:
-    """A kernel from a row whose last part may have any of the other fields."""
+    """Make a kernel from the parts of a DirectML row; ``extra`` has its extra keys."""
     if not extra:
         return Kernel(since, types)
     const, cpu_in, cpu_out = (frozenset(extra.get(name, ())) for name in ("const", "cpu_in", "cpu_out"))
@@ -169,7 +169,7 @@ _CONTRIB: dict[str, dict[str, str]] = {
 
 @lru_cache(maxsize=8192)
 def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Label (type string, or name of a parameter) -> its positions: (``i`` or ``o``, position)."""
+    """Type constraint (``T``), or name of a parameter -> its places: ``("i", 0)`` is input 0, ``("o", 1)`` output 1."""
     schema = schema_of(domain, op, since)
     positions: dict[str, list[tuple[str, int]]] = {}
     if schema is None or schema.since_version != since:
@@ -185,13 +185,14 @@ def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, i
 def mismatch(
     node: NodeFacts, types: dict[str, frozenset[str]], stand_in: dict[str, str] | None = None
 ) -> tuple[str, Value] | None:
-    """The first type constraint that a node violates: its label and the value; ``None`` if it violates none.
+    """The first type constraint of a kernel that a node violates: its label and the value; ``None`` if there is none.
 
     As in ONNX Runtime (core/framework/kernel_registry.cc), only the first value present counts for each label. A value
     of unknown type violates no constraint.
 
     Args:
-        stand_in: element types that replace others (``float16`` for ``float``: the CPU provider casts them).
+        types: label of a type constraint -> accepted element types.
+        stand_in: element type of a value -> type to check instead (``float16`` -> ``float``: ONNX Runtime adds casts).
     """
     positions = _positions(node.domain, node.op, node.since)
     for label, allowed in types.items():

@@ -1,7 +1,7 @@
 """Support queries: nodes that DirectML's provider refuses although the kernel's version and types match.
 
-Each returns why a node is refused, ``""`` if it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
-DmlExecutionProvider/src/Operators/DmlOperator*.cpp, the function of the same name.
+Each function returns why a node is refused, ``""`` if it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
+DmlExecutionProvider/src/Operators/DmlOperator*.cpp, the function with the name in ``QUERIES``.
 """
 
 from __future__ import annotations
@@ -81,4 +81,4 @@ QUERIES: dict[str, Callable[[NodeFacts], str]] = {
     "QueryQAttention": _quantized_attention,
     "QueryMatMulNBits": _matmul_nbits,
 }
-"""Name in the kernel table -> the function that returns why a node is refused."""
+"""Name of a support query -> the function that returns why it refuses a node, ``""`` if it does not."""

@@ -31,13 +31,14 @@ _SEQUENCE_OPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The provider that has a kernel for a node.
+    """The provider that has a kernel for a node, and why DirectML has none.
 
     Attributes:
-        provider: ``none`` if no provider has one: a function operator is inlined (``inlined``), any other operator
-            fails.
+        provider: ``dml``, ``cpu`` or ``none``. With ``none``, a function operator is inlined (``inlined``), and any
+            other operator fails.
         code: reason code (``DP501``); ``DP500`` if DirectML runs it.
-        reason: one clause with this node's numbers (``kernel 11, node 22``).
+        reason: the reason as one clause, with this node's versions or types (``DirectML has version 11, not 22``);
+            empty for ``DP500``.
         inlined: whether ONNX Runtime replaces the node by its function body before it places nodes.
     """
 
@@ -49,19 +50,22 @@ class Support:
 
 
 def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
-    """The DirectML kernel whose version and types match, whatever the result of its support query."""
+    """The DirectML kernel whose version and types match the node, even if its support query refuses it, or ``None``."""
     kernel = tables.dml.get(node.key, {}).get(node.since)
     return kernel if kernel is not None and mismatch(node, kernel.types) is None else None
 
 
 def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None = None) -> CpuKernel | None:
-    """The CPU kernel that runs the node; ``stand_in`` as in ``kernels.mismatch``."""
+    """The first CPU kernel that runs the node, or ``None``; ``stand_in`` as in ``kernels.mismatch``."""
     rows = tables.cpu.get(node.key, ())
     return next((row for row in rows if row.serves(node.since) and mismatch(node, row.types, stand_in) is None), None)
 
 
 def node_support(tables: Tables, node: NodeFacts) -> Support:
-    """Apply the rules to one node. Its facts must not change afterwards, except for its version."""
+    """Return the provider of one node by the rules; the node caches the result.
+
+    The facts of the node must not change afterwards, except for ``since`` and ``opset``.
+    """
     if node.supported is not None and node.supported[0] is tables and node.supported[1] == node.since:
         return cast(Support, node.supported[2])
     answer = _apply(tables, node)
@@ -76,14 +80,20 @@ def _apply(tables: Tables, node: NodeFacts) -> Support:
     if cpu_kernel(tables, node) is not None:
         return Support("cpu", code, reason, node.since)
     if is_function(node):
-        return Support("none", "DP509", "has no kernel of its own; ONNX Runtime inlines it", node.since, inlined=True)
+        return Support(
+            "none",
+            "DP509",
+            "the operator has no kernel: ONNX Runtime inlines its function body",
+            node.since,
+            inlined=True,
+        )
     if cpu_kernel(tables, node, {"float16": "float"}) is not None:
-        return Support("cpu", code, f"{reason}; FP32 between casts", node.since)
-    return Support("none", "DP507", f"no kernel in this release ({reason})", node.since)
+        return Support("cpu", code, f"{reason}; the CPU computes it in FP32, between casts", node.since)
+    return Support("none", "DP507", f"this release has no kernel for it on any provider ({reason})", node.since)
 
 
 def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
-    """Code and reason why DirectML does not run a node; empty if it does."""
+    """Code and reason why DirectML does not run a node; both are empty if it does."""
     rows = tables.dml.get(node.key)
     if not rows:
         return "DP502", "DirectML has no kernel for this operator"
@@ -91,11 +101,14 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
     if kernel is None:
         older = [v for v in rows if v < node.since]
         nearest = max(older) if older else min(rows)
-        return "DP501", f"kernel {nearest}, node {node.since}"
+        return "DP501", f"DirectML has version {nearest}, not {node.since}"
     broken = mismatch(node, kernel.types)
     if broken is not None:
         label, value = broken
-        return "DP503", f"{value.name} is {value.type}, {label} supports {', '.join(sorted(kernel.types[label]))}"
+        return (
+            "DP503",
+            f"{value.name} is {value.type}; DirectML supports {', '.join(sorted(kernel.types[label]))} there",
+        )
     if kernel.query and (refused := QUERIES[kernel.query](node)):
         return "DP504", refused
     # A constant input that is read on the CPU may have any data type.
@@ -107,17 +120,17 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
 
 
 def _unknown(node: NodeFacts, value: Value) -> str:
-    """Why DirectML does not know the data type of a value; empty if it does."""
+    """The reason why DirectML does not support a value's data type; empty if it does, or if the type is unknown."""
     kind = value.type
     if kind.startswith("seq("):
         if node.op not in _SEQUENCE_OPS:
-            return f"{value.name} is a sequence"
+            return f"{value.name} is a sequence, which DirectML does not support here"
         kind = kind.removeprefix("seq(tensor(").removesuffix("))")
-    return "" if not kind or kind in _DML_TYPES else f"{value.name} is {value.type}"
+    return "" if not kind or kind in _DML_TYPES else f"{value.name} is {value.type}, which DirectML does not support"
 
 
 def is_function(node: NodeFacts) -> bool:
-    """Return whether ONNX gives the operator a body that this opset supports (Relu has one from opset 18 on)."""
+    """Return whether ONNX defines the operator by a function body at the model's opset (Relu has one from 18 on)."""
     return _has_body(node.domain, node.op, node.since, node.opset)
 
 

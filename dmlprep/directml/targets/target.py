@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.support import Support
 
 Kind = Literal["onnxruntime", "windowsml", "windows"]
-"""Releases of ONNX Runtime, releases of Windows ML (which include one of them), and Windows itself, whose kernels are
-unknown."""
+"""Kinds of targets: releases of ONNX Runtime, releases of Windows ML (which include one of ONNX Runtime), and Windows
+itself, whose kernels are unknown."""
 
 _WINDOWSML, _WINDOWS = "windowsml-", "winml-"
 
@@ -40,9 +40,9 @@ class Target:
         package: name of its package (``onnxruntime-windowsml``); empty for Windows itself.
         windows: the oldest Windows that its package runs on.
         served: the source of its fixes, or the end of its support, as a phrase.
-        carries: the target whose kernels it has; empty for its own.
-        options: the options of the provider and of its sessions; empty if they were not read.
-        opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
+        carries: the target whose kernels it has, for a release of Windows ML; empty if the kernels are its own.
+        options: names of the options of the provider and of its sessions; empty if they are not known.
+        opset_only: True if only opset and IR version are known (Windows ML as part of Windows), but no kernels.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Target:
         """Its kernel tables, read at first use.
 
         Raises:
-            UsageError: only its opset and IR version are known.
+            UsageError: only opset and IR version of this target are known.
         """
         if self.opset_only:
             raise UsageError(f"no known kernels for {self.name}", fix=f"choose one of {', '.join(target_names())}")
@@ -193,12 +193,12 @@ def _load(name: str) -> Target:
 
 
 def latest_target() -> str:
-    """The target behind ``latest``: the newest release of ONNX Runtime with DirectML."""
+    """The name of the newest release of ONNX Runtime with DirectML, which ``latest`` means."""
     return target_names()[-1]
 
 
 def find_target(name: str = "latest") -> Target:
-    """Return the target of a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
+    """Return the target with a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
 
     A bare number is a release of ONNX Runtime: ``1.24`` is ``ort-1.24``.
 

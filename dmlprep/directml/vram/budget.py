@@ -15,14 +15,14 @@ _UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for
 _AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})\s*", re.ASCII)
 
 _NAMED = 3
-"""The most tensors and ways that a sentence names; the facts have all."""
+"""The most tensors, and the most ways to need less memory, that the text of a finding names."""
 
 
 def vram_bytes(text: str | int) -> int:
     """Return the bytes of ``4GB``, ``800 MB`` (powers of 1000), ``4GiB`` (powers of 1024), or a number of bytes.
 
     Raises:
-        UsageError: it is not an amount of memory.
+        UsageError: ``text`` is not an amount of memory, or is less than one byte.
     """
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
@@ -35,7 +35,10 @@ def vram_bytes(text: str | int) -> int:
 
 
 def over_budget(estimate: MemoryEstimate, vram: int) -> Finding | None:
-    """DP530 if a session needs more than ``vram`` bytes, DP531 if its memory is unknown; ``None`` if it fits."""
+    """Return finding DP530 if a session needs more than ``vram`` bytes, DP531 if the need is unknown.
+
+    ``None`` means that the session fits.
+    """
     if not estimate.known:
         return finding("DP531", not_enough(estimate, vram), vram=vram)
     if estimate.peak <= vram:
@@ -57,7 +60,10 @@ def over_budget(estimate: MemoryEstimate, vram: int) -> Finding | None:
 
 
 def not_enough(estimate: MemoryEstimate, vram: int) -> str:
-    """The result of ``over_budget``, in one clause."""
+    """Say in one clause that ``vram`` bytes are too few, or why the need is unknown.
+
+    Only for an estimate for which ``over_budget`` returns a finding.
+    """
     if not estimate.known:
-        return f"how much memory it needs is not known: {estimate.unknown}"
+        return f"the memory that a session needs is unknown: {estimate.unknown}"
     return f"a session needs {bytes_text(estimate.peak)} of the device's memory, and it has {bytes_text(vram)}"

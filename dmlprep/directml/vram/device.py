@@ -11,26 +11,26 @@ from collections.abc import Iterable
 from dmlprep.graph.analysis.liveness import Buffer, live_peak
 
 PAGE = 1 << 16
-"""Bytes: every buffer of Direct3D 12 has a multiple of this size, and the smallest bucket has exactly this size."""
+"""Bytes: the size of every buffer of Direct3D 12 is a multiple of this; the smallest tensor buffer has this size."""
 
 _CHUNK = 1 << 20
 """Bytes of the smallest buffer for copies to or from the device."""
 
 
 def committed_bytes(nbytes: int) -> int:
-    """The bytes of a separate buffer: for weights, and for DirectML's copies of them."""
+    """Round a size in bytes up to that of a separate buffer: for weights, and for DirectML's copies of them."""
     return -(-max(nbytes, 1) // PAGE) * PAGE
 
 
 def bucket_bytes(nbytes: int) -> int:
-    """The bytes of a tensor's buffer in a run: a power of two, so that the buffer can be used again."""
+    """Round a size in bytes up to that of a tensor's buffer in a run: a power of two, so that it can be used again."""
     return max(PAGE, 1 << (max(nbytes, 1) - 1).bit_length())
 
 
 def upload_bytes(sizes: Iterable[int]) -> int:
-    """The bytes of the upload buffers for tensors of these sizes, if no buffer is used twice meanwhile.
+    """Total size in bytes of the upload buffers for tensors of these sizes, uploaded together.
 
-    Each new buffer is as large as all before it together, so that there are few.
+    Several tensors share a buffer. A new buffer is at least as large as all before it together, so that there are few.
     """
     total = room = 0
     for size in sizes:
@@ -42,12 +42,12 @@ def upload_bytes(sizes: Iterable[int]) -> int:
 
 
 def readback_bytes(largest: int) -> int:
-    """The buffer for copies of outputs to the CPU, one after the other: it doubles until the largest output fits."""
+    """Size in bytes of the one buffer for copies of outputs to the CPU: it doubles until the largest output fits."""
     return max(_CHUNK, 1 << (max(largest, 1) - 1).bit_length())
 
 
 def pool_bytes(buffers: Iterable[Buffer]) -> int:
-    """The bytes of all buffers that one session ever makes for its tensors.
+    """Total size in bytes of the device buffers that one session makes for its tensors; ``buffers`` are the tensors.
 
     A buffer that is no longer needed is used for the next tensor with the same rounded size; no buffer is freed.
     """

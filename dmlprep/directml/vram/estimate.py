@@ -36,10 +36,11 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
 
     Args:
         graph: the graph from which ``place_facts`` made the placement.
-        vram: bytes of memory of the device: if that is too little, the estimate lists ways to need less.
+        vram: memory of the device in bytes. If it is too little, the estimate lists ways to need less; with ``None`` it
+            lists none.
 
     Returns:
-        the estimate; its ``unknown`` is the reason if a needed size is free or unknown.
+        the estimate. If a needed size is free, unknown or absurdly large, its ``unknown`` is the reason.
     """
     rows, graphs = iter(placement.nodes), graph.all_graphs()
     units = {g.path: units_of(g, list(islice(rows, len(g.nodes))), target.tables) for g in graphs}
@@ -80,19 +81,19 @@ def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *,
 
 
 def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> str:
-    """The reason why there is no estimate: the first unknown size of a value on the device."""
+    """The reason why there is no estimate: the first unknown size of a value on the device; empty if all are known."""
     for value in _on_device(graph, units):
         if value.type.startswith(("seq(", "optional(", "map(")) or value.type == "string" or size(value) is not None:
             continue
         if value.shape is None:
-            return f"the shape of {recorded_name(value.name)} is not known"
+            return f"the shape of {recorded_name(value.name)} is unknown"
         free = [str(dim or "?") for dim in value.shape if not isinstance(dim, int)]
         if free:
             return f"{recorded_name(value.name)} has free sizes: {recorded_name(', '.join(dict.fromkeys(free)))}"
         return (
             f"{recorded_name(value.name)} is {_BEYOND}"
             if value.dtype is not None
-            else f"the type of {recorded_name(value.name)} is not known"
+            else f"the type of {recorded_name(value.name)} is unknown"
         )
     return ""
 
@@ -105,7 +106,7 @@ def _on_device(graph: GraphFacts, units: dict[str, list[Unit]]) -> Iterator[Valu
 
 
 def _largest_sizes(graph: GraphFacts) -> dict[str, int]:
-    """Name of a size -> its largest possible value, if its operator's inputs show it."""
+    """Name of a free dimension -> its largest possible size, where the node that makes it shows that (NonZero)."""
     sizes: dict[str, int] = {}
     for node in graph.all_nodes():
         most = _most(node)
@@ -116,7 +117,7 @@ def _largest_sizes(graph: GraphFacts) -> dict[str, int]:
 
 
 def _size_at_most(graph: GraphFacts) -> SizeOf:
-    """The most bytes of each value; ``None`` if that is unknown as well."""
+    """Return a function that returns the largest possible size of a value in bytes; ``None`` if that is unknown."""
     bounds = _largest_sizes(graph)
 
     def size(value: Value) -> int | None:
@@ -133,7 +134,10 @@ def _size_at_most(graph: GraphFacts) -> SizeOf:
 
 
 def _most(node: NodeFacts) -> int | None:
-    """The most elements that its operator selects; ``None`` if it selects nothing, or that is unknown."""
+    """The most elements that a node can select (NonZero, Unique, Compress, NonMaxSuppression).
+
+    ``None`` for other operators, or if a needed shape is unknown.
+    """
     first = node.input(0)
     if first is None or not first.static:
         return None
@@ -149,22 +153,23 @@ def _most(node: NodeFacts) -> int | None:
 
 
 _WORTH = 0.97
-"""The largest share of today's peak at which a way is worth a mention."""
+"""A way to need less is listed if its peak is below this share of the unchanged model's peak."""
 
 _Change = Callable[[Value, int], int]
-"""From a value and its bytes to its bytes with the way applied."""
+"""A function of a value and its size in bytes, which returns its size in bytes after the change."""
 
 _INT4_BITS = 4.5
 """Bits for each weight: four, and one FP16 scale for every 32 (MatMulNBits with blocks of 32)."""
 
 
 def ways(graph: GraphFacts, peak: int, size: SizeOf, peak_with: Callable[[SizeOf, bool], int]) -> list[Way]:
-    """Return ways to need less device memory, the best first.
+    """Return ways to need at least 3 % less device memory, the best first; they are estimated, not tried.
 
     Args:
         peak: bytes of the device's own memory for the unchanged model.
-        peak_with: returns the same with other sizes of its values and, if the second argument is true, with rows that
-            fill tiles.
+        size: sizes of the unchanged model's values.
+        peak_with: returns the peak for other sizes of values. If its second argument is true, it assumes that the rows
+            of matrix products are multiples of ``TILE``.
     """
     tried: list[tuple[str, str, _Change]] = [
         ("FP16", "dmlprep prepare with an FP16 recipe (@vision-fp16, @transformer-fp16)", _half),
@@ -200,7 +205,7 @@ def _int4(value: Value, whole: int) -> int:
 
 
 def _batch(graph: GraphFacts) -> int:
-    """The size of the first dimension of every input with two or more dimensions; 1 if they differ."""
+    """The first dimension, if it is one number in all inputs with two or more dimensions; 1 otherwise."""
     sizes = {value.shape[0] for value in graph.inputs if not value.initializer and value.shape and len(value.shape) > 1}
     only = next(iter(sizes)) if len(sizes) == 1 else 1
     return only if isinstance(only, int) else 1
@@ -212,7 +217,7 @@ def _smaller(batch: int, value: Value, whole: int) -> int:
 
 
 def _pictures(graph: GraphFacts) -> bool:
-    """Return whether the model has a floating-point picture of some size as input: [N, C, H, W]."""
+    """Return whether an input is a floating-point picture [N, C, H, W] of at least 256 x 256."""
     fed = (v for v in graph.inputs if not v.initializer and v.type in ("float", "float16") and v.rank == 4)
     return any(all(isinstance(side, int) and side >= 256 for side in value.dims[2:]) for value in fed)
 

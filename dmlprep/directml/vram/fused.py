@@ -6,8 +6,8 @@ Measured on DirectML 1.15.4, from the sizes that its compiled graphs request (``
 * When DequantizeLinear widens a constant weight, the two weights before it are still in memory: three at a time
   (``tests/directml/vram/test_widened_weights.py``).
 * Reshapes, slices and splits are views. The inputs of a Concat are written directly into its result.
-* Inputs and outputs of the graph belong to the session. A result that becomes an output through these steps alone is
-  written there.
+* Inputs and outputs of the fused graph belong to the session, not to the block. A result that becomes an output
+  through these steps alone is written directly into the output.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.liveness import Buffer
 
 SizeOf = Callable[[Value], int | None]
-"""Bytes of a value on the device; ``None`` if they are unknown."""
+"""A function that returns the size of a value on the device in bytes; ``None`` if it is unknown."""
 
 _VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Slice", "Split"])
 
 _AHEAD = 2
-"""Widened weights that are still in memory when the next one is computed."""
+"""Number of dequantized weights that are still in memory when the next one is computed."""
 
 _IN_PLACE = frozenset(
     # An element of the result needs only the elements at its own position.
@@ -40,7 +40,9 @@ _IN_PLACE = frozenset(
 
 
 def inner_buffers(nodes: Sequence[NodeFacts], is_output: Callable[[Value], bool], size: SizeOf) -> list[Buffer]:
-    """The tensors inside one fused graph, each with the steps (places in ``nodes``) during which it is in memory.
+    """The tensors inside one fused graph, each with its size and the steps during which it is in memory.
+
+    A step is an index in ``nodes``. Inputs and outputs of the fused graph are left out.
 
     Args:
         nodes: nodes of the fused graph, in the order of execution.
@@ -53,7 +55,7 @@ def inner_buffers(nodes: Sequence[NodeFacts], is_output: Callable[[Value], bool]
 
 
 def _widens(node: NodeFacts) -> bool:
-    """Return whether a node computes a weight from constants."""
+    """Return whether a node is a DequantizeLinear that computes a weight from constants."""
     if node.key not in ("DequantizeLinear", "com.microsoft::DequantizeLinear"):
         return False
     return all(value is None or value.constant for value in node.inputs)
@@ -61,7 +63,7 @@ def _widens(node: NodeFacts) -> bool:
 
 @dataclass
 class _Held:
-    """One place in memory, and its largest value. ``outside``: it is an input, output or weight of the session."""
+    """One place in memory: its largest value, the steps of its use, and whether it is an output of the fused graph."""
 
     value: Value
     nbytes: int
@@ -102,7 +104,7 @@ class _Places:
             self._join(node)
 
     def _shared(self, node: NodeFacts, value: Value) -> _Held | None:
-        """The place of an input that the result reuses."""
+        """The place of an input that the node's result reuses; ``None`` if the result needs a new place."""
         if node.key in _VIEWS:
             place = self._of.get(id(node.input(0)))
             # A view of a value that stays readable has no place of its own; an output must be written.
@@ -113,7 +115,7 @@ class _Places:
         return None
 
     def _free(self, node: NodeFacts) -> Iterator[tuple[Value, _Held]]:
-        """The inputs whose places inside the graph have no other reader."""
+        """The inputs, with their places inside the fused graph, that no other node reads."""
         for source in node.inputs:
             held = self._of.get(id(source))
             if source is not None and held is not None and not held.outside and len(source.consumers) <= 1:
@@ -128,6 +130,6 @@ class _Places:
                 held.nbytes = 0
 
     def buffers(self) -> list[Buffer]:
-        """The buffers of all places that do not belong to the session."""
+        """The places that are not outputs of the fused graph, as buffers."""
         unique = {id(held): held for held in self._of.values()}.values()
         return [Buffer(h.value.name, h.nbytes, h.first, h.last) for h in unique if not h.outside and h.nbytes]

@@ -12,23 +12,24 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.directml.vram.fused import SizeOf
 
 TILE = 64
-"""Rows that a matrix product computes at a time; kernels of fewer rows compute the rest."""
+"""Rows that a matrix product computes at a time (a tile); kernels for fewer rows compute the remaining rows."""
 
 _HALF_TILE = 32
 _FILLED = 48
-"""The most rest rows for smaller kernels: with more, a whole tile is computed."""
+"""If more rows than this remain, the matrix product computes them as a whole tile, not with smaller kernels."""
 
 _FEW = 32
 """The most output channels with which a convolution keeps its weights unchanged."""
 
 _LIKE = 0.7
-"""The smallest share that the smaller of two copies has of the larger one, if both use the same place."""
+"""Two copies of weights use the same memory if the smaller one has at least this share of the larger one's size."""
 
 
 def weight_copies(rows: int) -> int:
-    """The number of copies of a matrix product's weights: one for each kind of kernel among which its rows are divided.
+    """The number of copies of its weights that a matrix product with this many rows needs.
 
-    128 rows are two tiles: one copy. 100 rows are a tile, half a tile and four rows: three copies.
+    It needs one copy for each kind of kernel among which it divides its rows. 128 rows are two tiles: one copy. 100
+    rows are a tile, half a tile and four rows: three copies.
     """
     rest = rows % TILE
     if rest > _FILLED:
@@ -37,9 +38,11 @@ def weight_copies(rows: int) -> int:
 
 
 def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = False) -> int:
-    """The bytes that a fused graph keeps for a weight of ``nbytes`` bytes that one of its nodes reads.
+    """The size in bytes of all copies that a fused graph keeps of one weight for one of its nodes.
 
     Args:
+        value: the weight, an input of ``node``.
+        nbytes: the size of the weight in bytes.
         tiled: assume that the rows of every matrix product are a multiple of ``TILE``.
     """
     if value is not node.input(1):
@@ -64,7 +67,7 @@ def _rows(node: NodeFacts) -> int:
 
 
 def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
-    """The scratch memory of a node, besides inputs and outputs."""
+    """The scratch memory of a node in bytes, besides inputs and outputs; 0 for operators that need none."""
     first = node.input(0)
     whole = (size(first) or 0) if first is not None else 0
     if node.key == "TopK":
@@ -81,7 +84,10 @@ def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
 
 
 def _gates(node: NodeFacts, first: Value, size: SizeOf) -> int:
-    """The bytes of the gates of all steps: [steps, batch, gates * hidden] for each direction."""
+    """The size in bytes of an LSTM's or GRU's gates in all steps; 0 if a shape is unknown.
+
+    The gates have the shape [steps, batch, gates * hidden] for each direction; ``first`` is the input with the data.
+    """
     weights, bits = node.input(1), (size(first) or 0)
     if weights is None or not weights.static or not first.static or weights.rank != 3 or first.rank != 3:
         return 0

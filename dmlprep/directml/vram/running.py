@@ -14,26 +14,28 @@ from dmlprep.graph.analysis.liveness import Buffer, held_at, live_peak, pooled_b
 from dmlprep.record.memory import Held
 
 LIKENESS = 0.6
-"""The least share of a block that a tensor inside a fused graph fills, if the two share a place. Among several tested
-shares, this one brings eleven models nearest to the memory that DirectML 1.15.4 requests (``docs/memory.md``)."""
+"""A tensor inside a fused graph reuses a free block if the smaller of the two has at least this share of the larger
+one's size. Among several tested shares, this one brings eleven models nearest to the memory that DirectML 1.15.4
+requests (``docs/memory.md``)."""
 
 _ALIGNMENT = 256
 """Bytes: the alignment of blocks inside a fused graph (DML_TEMPORARY_BUFFER_ALIGNMENT)."""
 
 _ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
-"""Operators whose result is their input, in ONNX Runtime's own plan."""
+"""Operators whose output uses the memory of their input, in ONNX Runtime's own plan."""
 
 
 @dataclass
 class Tensors:
-    """The contents of buffers at each step, over all graphs of a model.
+    """The tensors of one run, over all graphs of a model. A step is the execution of a fused graph or of one node.
 
     Attributes:
-        buffers: with the bytes of each tensor; a step is a unit (a fused graph or a node).
+        buffers: each tensor's name, size in bytes, and first and last step in memory.
         about: a description of each buffer, in the same order.
-        labels: labels of the steps.
-        inside: step -> its fused graph: the labels of its nodes, and the tensors inside it.
-        up, down: bytes of the inputs at the beginning of a run, and of the outputs at its end.
+        labels: the label of each step.
+        inside: step of a fused graph -> the labels of its nodes, and the tensors inside it.
+        up, down: size in bytes of each input that a run copies to the device first, and of each output that it copies
+            back last.
     """
 
     buffers: list[Buffer] = field(default_factory=list)
@@ -49,7 +51,10 @@ class Tensors:
 
 
 def tensors_of(graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf) -> Tensors:
-    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once at its node's place."""
+    """Return the tensors of one run of ``graph``; each subgraph is assumed to run once, right after its node.
+
+    ``units`` are the units of each graph (path -> fused graphs and nodes, in the order of execution).
+    """
     tensors = Tensors()
     _Graph(graph, units, size, tensors).run()
     return tensors
@@ -92,14 +97,14 @@ class _Graph:
             self._last[id(value)] = step
 
     def _feed(self) -> None:
-        """Copy inputs of the model to the device before anything runs; they stay until the end of the run."""
+        """Add the model's inputs that DirectML nodes, or nodes with subgraphs, read: they are copied before the run."""
         for value in self._graph.inputs if self._graph.parent is None else ():
             if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers) and not value.initializer:
                 self._begin(value, len(self._tensors.labels), "")
                 self._tensors.up.append(self._size(value) or 0)
 
     def _read(self, unit: Unit) -> None:
-        """Copy a result from the CPU to the device when it is read first."""
+        """Add the results of CPU nodes that a unit is the first to read on the device."""
         inside = {id(node) for node in unit.nodes}
         for node in unit.nodes:
             for value in unit.read(node):
@@ -139,7 +144,7 @@ class _Graph:
             self._tensors.add(Held(unit.label, "fused graph", nbytes, unit.label), step, step)
 
     def _end(self) -> None:
-        """Keep feeds and results of the model until its end, and other values until their last reader."""
+        """Set the last step of each tensor: the end for inputs and outputs of the graph, the last reader for others."""
         end = max(len(self._tensors.labels) - 1, 0)
         outputs = {id(self._root(value)) for value in self._graph.outputs}
         feeds = {id(value) for value in self._graph.inputs}
@@ -156,7 +161,11 @@ class _Graph:
 
 
 def busiest(tensors: Tensors) -> tuple[str, list[Held]]:
-    """The step with the most memory in use, and the contents then; a fused graph's own tensors replace its block."""
+    """Return the label of the step with the most memory in use, and the tensors in memory then.
+
+    In a fused graph, the label is that of its node at the peak, and its own tensors replace its block. Without any
+    tensors, the result is ``""`` and an empty list.
+    """
     step = live_peak(tensors.buffers).step
     if step < 0:
         return "", []

@@ -14,7 +14,10 @@ from dmlprep.directml.targets.support import dml_kernel
 
 @dataclass
 class Unit:
-    """A fused graph, or one node; ``on_cpu`` has the inputs that are read from the CPU's memory, by ``id(node)``."""
+    """A fused graph, or one node.
+
+    ``on_cpu``: ``id(node)`` -> positions of the inputs that a DirectML node reads from the CPU's memory.
+    """
 
     nodes: list[NodeFacts] = field(default_factory=list)
     on_dml: bool = False
@@ -22,22 +25,22 @@ class Unit:
     on_cpu: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def read(self, node: NodeFacts) -> list[Value]:
-        """The values that a node reads from the device's memory."""
+        """The inputs that a node of the unit reads from the device's memory."""
         away = self.on_cpu.get(id(node), frozenset())
         return [value for place, value in enumerate(node.inputs) if value is not None and place not in away]
 
     def constants(self, node: NodeFacts) -> list[Value]:
-        """The weights among the values of ``read``."""
+        """The constants among the inputs that ``read`` returns."""
         return [value for value in self.read(node) if value.constant]
 
     @property
     def label(self) -> str:
-        """The label of its first node."""
+        """The name of its first node, with the path of its graph."""
         return self.nodes[0].path
 
 
 def units_of(graph: GraphFacts, placed: Sequence[PlacedNode], tables: Tables) -> list[Unit]:
-    """The units of one graph, in the order of execution; ``placed`` are its nodes, in their order."""
+    """Return the units of one graph, in the order of execution; ``placed`` are its placed nodes, in graph order."""
     units: list[Unit] = []
     of_partition: dict[int, int] = {}
     home: dict[int, int] = {}
@@ -54,7 +57,10 @@ def units_of(graph: GraphFacts, placed: Sequence[PlacedNode], tables: Tables) ->
 
 
 def _sorted(units: list[Unit], home: dict[int, int]) -> list[Unit]:
-    """Sort units after those that they read; among units that can run, the first in the graph goes first."""
+    """Return the units so that each comes after those that it reads from; otherwise in the order of the graph.
+
+    ``home``: ``id(node)`` -> index of the node's unit.
+    """
     waits = [0] * len(units)
     readers: list[list[int]] = [[] for _ in units]
     for index, unit in enumerate(units):

@@ -19,12 +19,12 @@ _ALIGNMENT = 256
 
 @dataclass
 class Weights:
-    """Bytes of weights by their place in memory.
+    """The memory for weights, in bytes.
 
     Attributes:
         dedicated: the device's own memory, for the whole session.
         shared: system memory that the device reads, for the whole session.
-        rising: sizes of weights that are uploaded through separate buffers while the session is created.
+        rising: size of each weight that is uploaded through buffers in system memory while the session is created.
         held: the weights in ``dedicated``, with their names.
     """
 
@@ -35,12 +35,12 @@ class Weights:
 
     @property
     def shared_while_made(self) -> int:
-        """The peak of system memory while the session is created."""
+        """The most system memory in use while the session is created, in bytes."""
         return self.shared + upload_bytes(self.rising)
 
 
 def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> Weights:
-    """The weights of all units of a model.
+    """Return the memory for the weights of all units (fused graphs and single nodes) of a model.
 
     A fused graph keeps one block, in which every operator has its own copy of its weights. The provider keeps the
     values from which it made the block in system memory until the session ends. A weight that a single node reads, or
@@ -66,7 +66,7 @@ def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> W
 
 
 def _add_block(weights: Weights, unit: Unit, own: Callable[[Value], bool], size: SizeOf, tiled: bool) -> None:
-    """Add the memory of a fused graph for the weights that only it reads."""
+    """Add to ``weights`` the memory of a fused graph for the weights for which ``own`` returns True."""
     block = 0
     copied: set[int] = set()
     for node in unit.nodes:

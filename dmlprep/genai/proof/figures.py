@@ -167,7 +167,8 @@ def judge_logits(
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     most = min(bounds.kl, bounds.share * figures.information)
     if figures.kl > most:
-        text = f"the KL divergence is {figures.kl:.2g} nats, {most:.2g} allowed (of {figures.information:.3g})"
+        text = f"the KL divergence is {figures.kl:.2g} nats, at most {most:.2g} allowed "
+        f"(the original's information: {figures.information:.3g})"
         return _with_outcome(verdict, "failed", _differs(text, figures))
     if figures.top1_decided < bounds.top1:
         equal = round(figures.top1_decided * figures.decided)
@@ -179,7 +180,7 @@ def judge_logits(
         text = (
             f"the original's two most likely tokens are closer than the noise ({NOISE_SPAN * figures.noise:.2g}) at "
             f"{figures.positions - figures.decided} of {figures.positions} positions, so agreement on the "
-            "first proves nothing"
+            "most likely one proves nothing"
         )
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     return verdict
@@ -201,7 +202,7 @@ def judge_perplexity(verdict: Verdict, perplexity: Perplexity | None, bounds: Lo
     if perplexity.ratio > bounds.perplexity:
         text = (
             f"the perplexity is {perplexity.prepared:.4g}, the original's {perplexity.original:.4g}: "
-            f"{perplexity.ratio:.4g} times as much, {bounds.perplexity:g} times allowed"
+            f"{perplexity.ratio:.4g} times as much, at most {bounds.perplexity:g} times allowed"
         )
         return _with_outcome(verdict, "failed", finding("DP882", text, ratio=perplexity.ratio))
     return verdict

@@ -31,7 +31,7 @@ def _reaching_out(value: object) -> Iterator[str]:
     Duplicate keys count too, because onnxruntime-genai may read them differently.
     """
     if isinstance(value, JsonObject):
-        yield from (f"{key!r} twice" for key in value.twice)
+        yield from (f"the key {key!r} twice" for key in value.twice)
     if isinstance(value, Mapping):
         yield from (repr(key) for key in _REACH_OUT if value.get(key))
     for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():

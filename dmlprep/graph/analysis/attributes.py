@@ -9,7 +9,10 @@ _TENSOR_BYTES = 4096
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the tensor of a Constant node, from any of its attributes."""
+    """Return the value of a Constant node as a tensor, from whichever attribute has it.
+
+    ``None`` if no attribute can be read: a sparse value, or a reference to an attribute of a function.
+    """
     for name, attr in node.attributes.data.items():
         if attr.is_ref():
             return None
@@ -30,7 +33,10 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 
 
 def plain_attributes(node: ir.Node) -> dict[str, object]:
-    """Return attributes by name, small tensors as arrays; without graphs and large tensors."""
+    """Return the values of a node's attributes by name, small tensors as arrays.
+
+    Graphs and tensors over 4096 bytes are left out.
+    """
     values: dict[str, object] = {}
     for name, attr in node.attributes.items():
         if attr.type == ir.AttributeType.TENSOR:

@@ -1,7 +1,7 @@
 """Sizes that a node cannot accept, where onnx's shape rules do not check them.
 
-Each rule returns a few words on the fault, and only where it is certain: it compares numbers only. Source: the
-operators' text at https://onnx.ai/onnx/operators/.
+Each rule returns a few words on the fault where it is certain, otherwise an empty text: it compares numbers only.
+Source: the operators' text at https://onnx.ai/onnx/operators/.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dmlprep.portable.arrays import Array
 
 
 def contradiction(known: Known, node: ir.Node) -> str:
-    """Return why the inputs of a node do not fit together; empty where they do, or where that is not known."""
+    """Return why the sizes of a node do not fit together; empty where they do, or where that is not known."""
     rule = _RULES.get(node.op_type)
     try:
         return rule(known, node) if rule is not None else ""
@@ -37,7 +37,10 @@ def _differ(a: int | None, b: int | None) -> bool:
 
 
 def _reshape(known: Known, node: ir.Node) -> str:
-    """Check the number of elements, which onnx does not compare: a fixed batch would pass."""
+    """Return why a Reshape changes the number of elements; empty if it does not, or if a size is unknown.
+
+    onnx does not compare the numbers: a shape with a fixed batch would pass.
+    """
     before, after = known.static_shape(node.inputs[0]), known.static_shape(node.outputs[0])
     if before is None or after is None or math.prod(before) == math.prod(after):
         return ""
@@ -57,7 +60,7 @@ def _conv(known: Known, node: ir.Node) -> str:
 
 
 def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
-    """Check for a window larger than its padded input; onnx infers 0, no kernel runs it."""
+    """Return that a window is larger than its padded input; empty if it is not. onnx infers 0; no kernel runs it."""
     automatic = text_of(node, "auto_pad", "NOTSET")
     if automatic.startswith("SAME") or 0 in sizes:
         return ""
@@ -94,7 +97,7 @@ def _recurrent(known: Known, node: ir.Node) -> str:
 
 
 def _broadcasts(known: Known, node: ir.Node, index: int) -> str:
-    """Check for an input that does not broadcast to the first one."""
+    """Return that input ``index`` does not broadcast to the first input; empty if it does, or if that is unknown."""
     dims, other = _sizes(known, node, 0), _sizes(known, node, index)
     if dims is None or other is None:
         return ""
@@ -124,7 +127,7 @@ def _gather(known: Known, node: ir.Node) -> str:
 
 
 def _outside(indices: Array, size: int | None) -> str:
-    """Check for an index that is not one of ``size`` elements."""
+    """Return that an index is not one of ``size`` elements; empty if all are, or if ``size`` is ``None``."""
     if size is None or (-size <= indices.min() and indices.max() < size):
         return ""
     return f"index {int(indices.max() if indices.max() >= size else indices.min())} of {size}"

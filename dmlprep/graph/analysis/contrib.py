@@ -19,7 +19,7 @@ DOMAIN = "com.microsoft"
 
 Dims = tuple[Dim, ...]
 Output = tuple[int, Dims | None]
-"""Element type and dims."""
+"""Element type (``onnx.TensorProto.FLOAT`` ...) and dims of an output."""
 
 _FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 
@@ -27,7 +27,7 @@ _FLOAT, _UINT8, _INT32 = 1, 2, 6
 
 
 def unfused(node: ir.Node) -> onnx.NodeProto | None:
-    """Return the onnx operator with the shapes of a fused one: FusedConv is a Conv with an activation and a sum."""
+    """Return a FusedConv or FusedGemm as a Conv or Gemm, whose output has the same shape; ``None`` for other nodes."""
     inner = _FUSED.get(node.op_type) if node.domain == DOMAIN else None
     if inner is None:
         return None
@@ -40,7 +40,7 @@ def unfused(node: ir.Node) -> onnx.NodeProto | None:
 
 
 def infer(known: Known, node: ir.Node) -> list[Output | None]:
-    """Return the outputs of a node, in order; ``None``, or no entry at the end, where they are not known."""
+    """Return element type and dims of a node's outputs, in order; ``None``, or no entry at the end, where unknown."""
     if node.domain == DOMAIN:
         rule = _RULES.get(node.op_type)
     else:

@@ -37,7 +37,7 @@ _READ = 1 << 20
 """Most bytes of a tensor in memory whose elements are compared. A larger one equals only itself."""
 
 _MAPPED = 4 << 10
-"""Most bytes of a tensor in a file whose elements are compared: the other model may have a copy in memory."""
+"""Most bytes of a tensor in a file whose elements are compared. A larger one equals only the same place in the file."""
 
 _FOLDED = 1 << 18
 """Most elements of one computed constant."""
@@ -61,7 +61,8 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
     """Return True if the graphs show that ``other`` returns the outputs of ``one``, by position, on all inputs.
 
     Functions are assumed to be the same in both, and so are operators of the same name and domain. The models must have
-    the same opsets. The result is False where a node draws random numbers.
+    the same opsets. The result is False where a node draws random numbers. ``frozen`` are the frozen forms of both
+    models, if they exist; they save time.
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -139,7 +140,10 @@ def _outputs(model: Model, table: _Table, types: Mapping[str, _Type]) -> list[in
 
 
 class _Reader:
-    """Numbering of one model's values; without types of the main graph, only Identity has the number of its input."""
+    """Gives numbers to the values of one model.
+
+    Without ``types`` of the main graph, only an Identity, or a Concat of one input, has the number of its input.
+    """
 
     def __init__(self, table: _Table, opset: int, types: Mapping[str, _Type]) -> None:
         self._table, self._opset, self._types = table, opset, types
@@ -205,7 +209,7 @@ class _Reader:
         return len(graph.inputs), tuple(self.graph(graph, depth))
 
     def _folded(self, node: ir.Node, read: Sequence[int]) -> bool:
-        """Number the outputs of arithmetic on constants by their elements."""
+        """Compute arithmetic on constants and number its outputs by their elements; return whether it was possible."""
         arrays = [self._table.constants.get(number) for number in read]
         if node.op_type not in EVALUATORS or not arrays or any(array is None for array in arrays):
             return False
@@ -247,7 +251,10 @@ class _Reader:
         return None
 
     def _reshaped(self, node: ir.Node, read: int, shape: tuple[int, ...]) -> int | None:
-        """Return the number of elements in another shape; of several Reshapes in a row only the last counts."""
+        """Return the number for the elements of value ``read`` in another shape, or ``None`` if its shape is unknown.
+
+        Of several Reshapes in a row only the last counts.
+        """
         source = node.inputs[0]
         known = self._type(source) if source is not None else None
         if known is None or known[1] is None:
@@ -274,9 +281,9 @@ class _Reader:
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 _SAME = {"Add": (0, 1), "Cast": (0,), "Div": (0,), "Expand": (0,), "Mul": (0, 1), "Sub": (0,)}
-"""Inputs that an operator returns unchanged, if the input has the output's type and shape and the other is neutral.
+"""Operator -> positions of inputs that it may return unchanged.
 
-Expand repeats no element then, and Cast changes no type.
+It does if the input has the output's type and shape, and the other input is neutral (``_NEUTRAL``).
 """
 
 _NEUTRAL = {"Add": 0, "Div": 1, "Mul": 1, "Sub": 0}

@@ -23,7 +23,10 @@ _DEEP = 6  # Loops nested deeper than this are walked once each; the shapes of t
 
 
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    """Return the type that covers both ``a`` and ``b``; ``None`` without one."""
+    """Return the most exact type that includes both types: where sizes differ, the size is unknown.
+
+    ``None`` if an input is ``None`` or the element types differ.
+    """
     if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
         return None
     if not a.HasField("tensor_type"):
@@ -56,7 +59,7 @@ def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> onnx.TypeProto | None:
-    """Return the type of a scan output: its body's value, stacked along ``axis``."""
+    """Return the type of a scan output: ``length`` values of the body, stacked along ``axis``; ``None`` if unknown."""
     if body is None or not body.HasField("tensor_type"):
         return None
     result = onnx.TypeProto()
@@ -73,14 +76,14 @@ def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> 
 
 
 def infer(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
-    """Infer the outputs of a node with bodies.
+    """Infer the outputs of an If, Loop or Scan, and set their types in ``known``.
 
     Args:
         depth: how many bodies enclose the node.
         walk: a function that infers the nodes of a body, with the number of bodies around them.
 
     Returns:
-        True if it was done; ``False`` leaves the node to onnx.
+        True if the outputs were inferred; False leaves the node to onnx's own inference.
     """
     if node.op_type == "If":
         return _if(known, node, depth, walk)
@@ -127,7 +130,10 @@ def _if(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 def _settle(
     known: Known, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int, walk: Walk
 ) -> None:
-    """Walk a body until the types of its loop-carried values are the same after every iteration."""
+    """Infer a body again and again, until the types of its loop-carried values are the same after every iteration.
+
+    In deep nests, and after too many nodes, the shapes of these values become unknown instead.
+    """
     while depth <= _DEEP and known.walked <= known.most_walked:
         walk(body, depth + 1)
         stable = True
@@ -174,7 +180,7 @@ def _single(value: ir.Value, elem_type: int) -> onnx.TypeProto:
 
 
 def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
-    """Return how often a loop runs where that is certain: the count is constant, and no condition ends it early."""
+    """Return how often a Loop runs, if its count is constant and no condition ends it early; ``None`` otherwise."""
     count, start, end = known.constant(node.inputs[0]), node.inputs[1], body.outputs[0]
     begins = start is None or bool(np.all(known.constants.get(start, np.array(False))))
     producer = end.producer()
@@ -217,9 +223,10 @@ def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 
 
 def deciding_inputs(model: ir.Model) -> dict[str, str]:
-    """Return inputs that decide an If of the model, with the number that the condition compares, as TOML writes it.
+    """Return the names of inputs that decide an If of the model -> the number that its condition compares, as text.
 
-    The number is ``VALUE`` where the condition compares no number.
+    The text is in TOML's form. It is ``true`` for a boolean input, and ``VALUE`` where the condition compares no
+    number.
     """
     inputs: dict[str, str] = {}
     for node in (node for graph in main_graphs(model) for node in graph):
@@ -229,7 +236,10 @@ def deciding_inputs(model: ir.Model) -> dict[str, str]:
 
 
 def _behind(condition: ir.Value | None, main: ir.Graph) -> dict[str, str]:
-    """Return the inputs of a condition; none where one has several elements, or comes from a body."""
+    """Return the names of the inputs from which a condition is computed -> the number that it compares, as text.
+
+    Empty if one of them has several elements, or is an input of a body.
+    """
     stack, visited = [condition], set[ir.Value]()
     names: list[str] = []
     number = "VALUE"

@@ -35,11 +35,15 @@ _FOLDED = (
     "uint64",
 )
 NUMPY_TYPES = {int(ir.DataType.from_numpy(np.dtype(name))): np.dtype(name) for name in _FOLDED}
-"""The numpy type for each TensorProto.DataType that is folded."""
+"""TensorProto.DataType -> numpy type, for the types that are folded."""
 
 
 def _exact(inputs: Inputs) -> list[Array]:
-    """Return required inputs. Half-precision arithmetic rounds differently from runtime to runtime."""
+    """Return the inputs of exact arithmetic.
+
+    Raises:
+        Uncertain: an input is missing, or is FP16, which each runtime rounds differently.
+    """
     arrays = [required(a) for a in inputs]
     if any(a.dtype == np.float16 for a in arrays):
         raise Uncertain("float16")
@@ -104,7 +108,11 @@ def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def cast(a: Array, to: np.dtype) -> Array:
-    """Cast as ONNX defines it."""
+    """Return an array cast to a type as ONNX defines it.
+
+    Raises:
+        Uncertain: ONNX does not define the result (a float out of the range of an integer type).
+    """
     if a.dtype.kind == "f" and to.kind in "iu":
         whole = np.trunc(a)
         info = np.iinfo(to)
@@ -206,7 +214,7 @@ EVALUATORS: dict[str, Evaluator] = {
     ),
     "Xor": _binary(np.logical_xor),
 }
-"""Operators of the default domain that are folded."""
+"""Operator of the default domain -> the function that computes it."""
 
 
 def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
@@ -259,9 +267,9 @@ _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
     "Range": _range_length,
     "Tile": lambda inputs, attributes: required(inputs[0]).size * math.prod(_numbers(inputs[1])),
 }
-"""Operators whose outputs may be larger than their inputs.
+"""Operator whose outputs may be larger than its inputs -> the function that returns their number of elements.
 
-Outputs of the others have the inputs' elements or fewer, or the broadcast shape.
+Outputs of other operators have the inputs' elements or fewer, or the broadcast shape.
 """
 
 _MOVING = frozenset(
@@ -280,12 +288,13 @@ def evaluate(
     outputs: int,
     most: Callable[[int], bool] = lambda elements: True,
 ) -> list[Array] | None:
-    """Compute a node.
+    """Compute a node from the values of its inputs.
 
     Args:
         version: the opset of the node.
         inputs: values of its inputs, ``None`` for an optional one that is absent.
-        most: returns True if so many elements may be computed; called first.
+        outputs: the number of its outputs.
+        most: returns True if so many elements may be computed; it is called before the computation.
 
     Returns:
         the values of its outputs, or ``None`` where ONNX does not define them, they are not exact or too many.

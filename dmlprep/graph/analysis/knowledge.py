@@ -30,7 +30,7 @@ from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
 HINT_BYTES = 4096
-"""Most bytes of constants for onnx's rules, which read shapes, axes and scales: a few numbers."""
+"""Most bytes of a constant whose elements onnx's inference may read: shapes, axes and scales are a few numbers."""
 
 _DEEPEST = 50  # nodes of shape arithmetic before one constant
 _LARGEST = 1024  # most elements that are folded: shapes, axes and small masks, no weights
@@ -49,7 +49,7 @@ def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
 
 
 def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
-    """Return a tensor type."""
+    """Return a tensor type with an element type and dims; ``None`` as dims means an unknown rank."""
     return onnx.helper.make_tensor_type_proto(elem_type, dims)
 
 
@@ -59,7 +59,7 @@ def type_of(tensor: ir.TensorProtocol) -> onnx.TypeProto:
 
 
 def is_static(dims: Sequence[Dim] | None) -> bool:
-    """Return True if every size is a number."""
+    """Return True if the rank is known and every size is a number."""
     return dims is not None and all(isinstance(d, int) for d in dims)
 
 
@@ -77,7 +77,7 @@ def declared(value: ir.Value) -> onnx.TypeProto | None:
 
 
 def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | None:
-    """Return the tensor of an initializer that no caller can replace, or of a Constant node."""
+    """Return the tensor of an initializer that no caller can replace, or of a Constant node; ``None`` for others."""
     if value is not None and value.is_initializer():
         # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
         return None if value.is_graph_input() and ir_version >= 4 else value.const_value
@@ -96,11 +96,11 @@ def shape_numbers(node: ir.Node, dims: Sequence[Dim]) -> Array | None:
 
 @dataclass
 class Knowledge:
-    """Known facts about the values of one model.
+    """Known facts about the values of one model; constants are read or computed on demand.
 
     Attributes:
         types: the type of each value that has one, shapes included.
-        constants: the values that are known numbers; those of large tensors are not read.
+        constants: the elements of each value that is a known, small constant.
         unfolded: how many elements may still be computed.
     """
 
@@ -134,7 +134,7 @@ class Knowledge:
             self.take_bodies(node, node_proto)
 
     def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
-        """Take the types of the values inside a node's subgraphs from the same node after inference."""
+        """Store the types of the values inside a node's subgraphs; ``proto`` is the same node after inference."""
         for (_, sub), sub_proto in zip(attribute_graphs(node), bodies(proto), strict=True):
             for value, info in zip(sub.inputs, sub_proto.input, strict=True):
                 if type_string(info.type):
@@ -160,12 +160,12 @@ class Knowledge:
         return dims_of(self.type(value))
 
     def rank(self, value: ir.Value | None) -> int | None:
-        """Return the number of dimensions."""
+        """Return the number of dimensions of a value, ``None`` where it is unknown."""
         dims = self.dims(value)
         return None if dims is None else len(dims)
 
     def static_shape(self, value: ir.Value | None) -> list[int] | None:
-        """Return the dimensions where all of them are fixed."""
+        """Return the sizes of a value if all of them are numbers, otherwise ``None``."""
         sizes = [d for d in self.dims(value) or () if isinstance(d, int)]
         return sizes if len(sizes) == self.rank(value) else None
 
@@ -181,7 +181,7 @@ class Knowledge:
     def by_rule(
         self, schema: OpSchema, node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int
     ) -> dict[str, onnx.TypeProto]:
-        """Return the types of a node's outputs by onnx's rule for the operator; none if an input has no known type.
+        """Return output name -> type by onnx's rule for the operator; empty if the type of an input is unknown.
 
         Raises:
             OnnxError: types or shapes contradict each other.
@@ -229,7 +229,7 @@ class Knowledge:
     # Constants
 
     def constant(self, value: ir.Value | None) -> Array | None:
-        """Return the elements of a small constant, ``None`` for other values."""
+        """Return the elements of a small constant, stored or computed; ``None`` for other values."""
         if value is None:
             return None
         if value not in self._asked:
@@ -248,10 +248,9 @@ class Knowledge:
         return np.asarray(tensor.numpy())
 
     def fold(self, node: ir.Node) -> Array | None:
-        """Return the output of a node of shape arithmetic, ``None`` where it is not one or an input is not known.
+        """Return the first output of a node of shape arithmetic (Shape, Gather, Concat ...), if its inputs are known.
 
-        The bodies of ONNX's functions compute sizes with Shape, Gather, Concat ..., which are constant where shapes are
-        fixed.
+        ``None`` otherwise, and for more than 1024 elements.
         """
         if any(a.is_ref() for a in node.attributes.values()) or self._depth >= _DEEPEST:
             return None
@@ -283,7 +282,10 @@ class Knowledge:
         return results[0] if results else None
 
     def may_fold(self, elements: int) -> bool:
-        """Return True if so many elements may be computed, and count them: the model's author chooses the sizes."""
+        """Return True if so many elements may still be computed, and subtract them from ``unfolded``.
+
+        The limit exists because the author of a model chooses the sizes.
+        """
         if elements > self.unfolded:
             return False
         self.unfolded -= elements
@@ -304,7 +306,7 @@ class Known(Knowledge):
     """Known facts about the values of one model, only from the nodes walked so far.
 
     Attributes:
-        partial: small integer values of which some elements are free sizes.
+        partial: the elements of small integer values of which some are free sizes or unknown.
         assumed: values with a shape that only the model declares, because onnx does not define their operator.
         substitute: the size of a named dimension, for shapes that are declared and cannot be inferred.
         walked: how many nodes were walked so far, those of bodies once for each round.
@@ -318,7 +320,7 @@ class Known(Knowledge):
 
     @cached_property
     def most_walked(self) -> int:
-        """Return the limit of walked nodes, above which loop-carried shapes become unknown: nested loops multiply."""
+        """The most nodes to walk; after that, loop-carried shapes become unknown. Nested loops multiply the walks."""
         return _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
@@ -326,7 +328,7 @@ class Known(Knowledge):
         return self.types.get(value) if value is not None else None
 
     def constant(self, value: ir.Value | None) -> Array | None:
-        """Return the numbers of a value, ``None`` where they are not known."""
+        """Return the elements of a value, ``None`` where they are not known; this class computes none on demand."""
         return self.constants.get(value) if value is not None else None
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
@@ -336,13 +338,13 @@ class Known(Knowledge):
         self.assumed.discard(value)
 
     def set_constant(self, value: ir.Value, array: Array) -> None:
-        """Set the numbers of a value."""
+        """Set the elements of a value, and its type from them."""
         elem = next(code for code, dtype in NUMPY_TYPES.items() if dtype == array.dtype)
         self.set_type(value, tensor_type(elem, array.shape))
         self.hold(value, array)
 
     def hold(self, value: ir.Value, array: Array) -> None:
-        """Store the numbers of a value that has its type, unless memory for them is used up."""
+        """Store the elements of a value whose type is set, unless the memory for large values is used up."""
         if array.nbytes > _SMALL_BYTES:
             if self._held + array.nbytes > _ALL_BYTES:
                 return
@@ -350,7 +352,7 @@ class Known(Knowledge):
         self.constants[value] = array
 
     def version(self, node: ir.Node, domain: str | None = None) -> int:
-        """Return the opset of a node; that of ``domain`` in the node's graph where it is set."""
+        """Return the opset version that the node's model or function imports for ``domain``, by default the node's."""
         graph = node.graph
         imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
         domain = node.domain if domain is None else domain

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that is in use from the step ``first``, which writes it, to ``last``, both included."""
+    """``nbytes`` bytes of memory in use from the step ``first``, which writes them, to ``last``, both included."""
 
     name: str
     nbytes: int
@@ -23,14 +23,14 @@ class Buffer:
 
 
 class Peak(NamedTuple):
-    """The most memory in use at the same time, and the first step that needs it: -1 without buffers."""
+    """The most memory in use at the same time, in bytes, and the first step that needs it: -1 without buffers."""
 
     nbytes: int
     step: int
 
 
 def live_peak(buffers: Sequence[Buffer]) -> Peak:
-    """Return the largest sum of buffers that are alive at the same step. It needs the time of sorting the buffers."""
+    """Return the largest total size of buffers that are alive at the same step, and that step."""
     changes: dict[int, int] = {}
     for one in buffers:
         changes[one.first] = changes.get(one.first, 0) + one.nbytes
@@ -50,14 +50,14 @@ def held_at(buffers: Sequence[Buffer], step: int) -> list[Buffer]:
 
 
 def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment: int = 1) -> int:
-    """Return the bytes of a pool with reusable blocks: each buffer uses a free block of about its size, or a new one.
+    """Return the bytes that a pool of reusable blocks needs: each buffer uses a free block of like size, or a new one.
 
     Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than the sum of all buffers.
 
     Args:
-        likeness: a block fits where the smaller of the two sizes is at least this share of the larger one, more than 0
-            and at most 1. The block of the nearest size is used; one that is too small grows.
-        alignment: bytes that the size of each block is a multiple of.
+        likeness: a block fits if the smaller of the two sizes is at least this share of the larger one, more than 0
+            and at most 1. The block of the nearest size is used; a block that is too small grows.
+        alignment: the size of each block is a multiple of this number of bytes.
     """
     free: list[int] = []  # sizes, sorted
     ending: list[tuple[int, int]] = []  # last step and size of each block in use, as a heap
@@ -76,7 +76,7 @@ def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment:
 
 
 def _nearest(free: list[int], size: int, likeness: float) -> int | None:
-    """Return the index of the free block nearest to a size, among blocks that fit."""
+    """Return the index of the free block nearest to a size, among blocks that fit; ``None`` if no block fits."""
     at = bisect.bisect_left(free, size)
     near = [i for i in (at, at - 1) if 0 <= i < len(free)]
     # Integers of any length: sizes in a file may be beyond the range of a float.

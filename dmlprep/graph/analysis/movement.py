@@ -1,6 +1,7 @@
 """Numpy forms of the operators that move elements and compute nothing: Slice, Gather, Concat, Reshape, Expand ...
 
-The arguments of each are the values of its inputs (``None`` for an absent one), its attributes and its opset.
+The arguments of each function are the values of the node's inputs (``None`` for an absent one), its attributes and its
+opset. Each raises ``Uncertain`` where it cannot compute the node.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ Evaluator = Callable[[Inputs, Attributes, int], Sequence[Array] | Array | None]
 
 
 class Uncertain(Exception):
-    """Raised where ONNX does not define the result (division by zero, NaN to integer): the node is not folded."""
+    """Raised where ONNX does not define the result (division by zero), or dmlprep does not compute the form.
+
+    Such a node is not folded.
+    """
 
 
 def required(value: Array | None) -> Array:
-    """Return a required input."""
+    """Return a required input; raise ``Uncertain`` if it is missing."""
     if value is None:
         raise Uncertain("a required input is missing")
     return value
 
 
 def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[int] | None:
-    """Return an integer list that is an attribute in old opsets and an input in new ones."""
+    """Return an integer list that is an attribute in old opsets and an input in new ones; ``None`` without both."""
     if len(inputs) > index and inputs[index] is not None:
         return [int(v) for v in np.asarray(inputs[index]).reshape(-1)]
     value = attributes.get(name)
@@ -40,7 +44,7 @@ def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return an axis counted from the front."""
+    """Return an axis counted from the front; raise ``Uncertain`` if the rank has no such axis."""
     if not -rank <= axis < rank:
         raise Uncertain(f"axis {axis} of rank {rank}")
     return axis % rank
@@ -168,7 +172,7 @@ def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> A
 
 
 def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    """GatherND."""
+    """Compute GatherND without ``batch_dims``."""
     data, indices = required(inputs[0]), required(inputs[1])
     if attributes.get("batch_dims", 0):
         raise Uncertain("batches")

@@ -1,4 +1,4 @@
-"""Kinds of operators, and of nodes, that several rooms need."""
+"""Kinds of operators, and of nodes, that several packages need."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ CONTROL = frozenset(
 
 
 def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
-    """Return True if a node widens a constant 8-bit weight for convolutions whose data is not quantised.
+    """Return True if a node dequantizes a constant weight for convolutions whose data is not quantized.
 
-    The step ``weights`` writes such nodes: com.microsoft's DequantizeLinear accepts scales of FP16 at every opset.
+    The node must be com.microsoft's DequantizeLinear, which accepts scales of FP16 at every opset. The step
+    ``weights`` writes such nodes.
     """
     if node.op_type != "DequantizeLinear" or node.domain != "com.microsoft":
         return False

@@ -24,13 +24,13 @@ Tree = int | str | tuple[str, "Tree", "Tree"]
 
 @dataclass(frozen=True)
 class Expression:
-    """An integer expression, and the dimension names that it reads, in order."""
+    """An integer expression as a tree, and the dimension names that occur in it, in order."""
 
     tree: Tree
     names: tuple[str, ...]
 
     def value(self, sizes: Mapping[str, int]) -> int | None:
-        """Return its value, ``None`` where a name has no size yet or a division has a remainder."""
+        """Return its value, ``None`` where a name has no size yet, a ``/`` has a remainder, or a divisor is 0."""
         return _value(self.tree, sizes)
 
 
@@ -126,7 +126,10 @@ def parse(text: str) -> Expression | None:
 
 
 def solve(expression: Expression, value: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:
-    """Solve an expression for its one missing name, if it is linear: ``past + seq = 9`` with seq 1 gives past 8."""
+    """Solve an expression for its one name without a size: ``past + seq = 9`` with seq 1 gives ``("past", 8)``.
+
+    ``None`` if more or no names lack a size, if the expression is not linear, or if no size (0 or more) fits.
+    """
     missing = [name for name in expression.names if name not in sizes]
     if len(missing) != 1:
         return None
@@ -149,20 +152,20 @@ Factors = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A polynomial: the factor of each product of names; the empty product is the constant term."""
+    """A polynomial: pairs of a product of names and its factor; the empty product is the constant term."""
 
     terms: tuple[tuple[Factors, int], ...]
 
     @property
     def number(self) -> int | None:
-        """The value of a polynomial without names."""
+        """The value of a polynomial without names; ``None`` if it has names."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
     def at_least(self) -> int | None:
-        """A lower limit of the value, ``None`` without one."""
+        """A lower limit of the value for all sizes (0 or more), ``None`` without one."""
         if any(count < 0 for factors, count in self.terms if factors):
             return None
         return dict(self.terms).get((), 0)
@@ -192,7 +195,7 @@ class Polynomial:
         return _normal(total)
 
     def divided(self, other: Polynomial) -> Polynomial | None:
-        """Return the quotient where it is exact, by a single product; ``None`` otherwise."""
+        """Return the exact quotient of a division by a single product or an equal polynomial; ``None`` otherwise."""
         if len(other.terms) != 1:
             return of_number(1) if self == other and self.at_least else None
         ((below, divisor),) = other.terms

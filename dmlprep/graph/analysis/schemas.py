@@ -33,7 +33,7 @@ def type_string(proto: onnx.TypeProto) -> str:
 def schema_of(domain: str, op_type: str, opset: int) -> Any:
     """Return the schema in force at ``opset``, also one that is withdrawn there; ``None`` for an unknown operator.
 
-    It is an OpSchema, whose stubs lack members.
+    The result is an ``OpSchema``; the type is ``Any`` because onnx's stubs lack members.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
@@ -49,7 +49,7 @@ def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
 
 @lru_cache(maxsize=1)
 def since_versions() -> dict[str, tuple[int, ...]]:
-    """Return the opsets that changed each ai.onnx operator, ascending."""
+    """Return, for each ai.onnx operator, the opsets that introduced or changed it, ascending."""
     by_operator: dict[str, list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -59,7 +59,10 @@ def since_versions() -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
-    """Return the types that each type variable of an operator accepts at ``opset``."""
+    """Return type variable (``T``) -> accepted types (``tensor(float)``) of an ai.onnx operator at ``opset``.
+
+    Empty if the operator does not exist there.
+    """
     schema = schema_at(op_type, opset)
     constraints = schema.type_constraints if schema is not None else ()
     return {c.type_param_str: frozenset(c.allowed_type_strs) for c in constraints}
@@ -73,14 +76,17 @@ def allowed_types(op_type: str, opset: int) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _attributes_of(op_type: str, opset: int) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of an operator's attributes, and of those that are required."""
+    """Return the names of all attributes of an ai.onnx operator, and the names of the required ones."""
     attributes = schema_of("", op_type, opset).attributes
     return frozenset(attributes), frozenset(name for name, a in attributes.items() if a.required)
 
 
 @lru_cache(maxsize=4096)
 def type_parameters(op_type: str, opset: int, *, outputs: bool) -> tuple[tuple[str, str], ...]:
-    """Return the formal inputs (or outputs): type variable or type, and ``Single``, ``Optional`` or ``Variadic``."""
+    """Return the formal inputs (or ``outputs``) of an ai.onnx operator that exists at ``opset``.
+
+    Each is a pair: type variable or type, and ``Single``, ``Optional`` or ``Variadic``.
+    """
     schema = schema_at(op_type, opset)
     assert schema is not None
     formal = schema.outputs if outputs else schema.inputs
@@ -93,9 +99,9 @@ def rejects(
     input_types: Sequence[onnx.TypeProto | None],
     output_types: Sequence[onnx.TypeProto | None],
 ) -> str:
-    """Return why the operator's schema at ``opset`` does not accept the node; empty where it does.
+    """Return why the schema of the ai.onnx operator at ``opset`` does not accept the node; empty where it does.
 
-    An unknown type is assumed to fit.
+    ``input_types`` and ``output_types`` are the types of the node's values; an unknown type is assumed to fit.
     """
     schema = schema_at(node.op_type, opset)
     if schema is None:

@@ -21,10 +21,10 @@ from dmlprep.graph.model.model import Model
 from dmlprep.graph.model.walk import attribute_graphs
 
 PIECE_BYTES = 128 << 20
-"""Weights of one piece, in bytes; a single node with larger weights is a separate piece."""
+"""The most weights of one piece, in bytes; a single node with larger weights is a separate piece."""
 
 WHOLE_BYTES = 1 << 30
-"""Largest weights, in bytes, of a model that runs whole: a gigabyte of memory is common, and each load takes time."""
+"""The most weights, in bytes, of a model that runs whole: a gigabyte of memory is common, and each load takes time."""
 
 V = TypeVar("V")
 """The data of a value: an array, or one array for each of several feeds."""
@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of consecutive nodes, ``start`` to ``stop``, with its inputs and outputs."""
+    """Consecutive nodes of the main graph, from ``start`` to before ``stop``, and the names of inputs and outputs."""
 
     start: int
     stop: int
@@ -52,7 +52,11 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
-    """Choose the cuts: greedily by weights, and only where every value across the cut is a tensor of known type."""
+    """Return the pieces of a model's main graph, each with at most ``piece_bytes`` of weights where possible.
+
+    A cut is only where every value across it is a tensor of known type. ``known`` are the inferred types, if they
+    exist.
+    """
     graph = model.ir.graph
     nodes = list(graph)
     inferred = known or Inference.of(model.ir)
@@ -113,11 +117,12 @@ def run_segments(
     """Run a model piece by piece, and return its outputs by name.
 
     Args:
-        run: runs one model on feeds and returns all its outputs by name.
-        piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one piece.
+        run: runs one model on feeds (inputs by name) and returns all its outputs by name.
+        piece_bytes: the most weights of one piece. If ``None``, models up to ``WHOLE_BYTES`` run whole, and larger ones
+            in pieces of ``PIECE_BYTES``.
 
     Raises:
-        ModelRefused: as ``run`` does, and where shapes contradict each other.
+        ModelRefused: shapes contradict each other. Errors of ``run`` pass through.
     """
     if piece_bytes is None and model.statistics().nbytes <= WHOLE_BYTES:
         return run(model, feeds)

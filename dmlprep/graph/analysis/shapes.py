@@ -47,7 +47,7 @@ FLOAT_BYTES = 1 << 18
 
 @dataclass
 class Inference(Known):
-    """The walk that infers the values of a model."""
+    """The inferred types, shapes and constants of a model, and the walk over its nodes that infers them."""
 
     @cached_property
     def _functions(self) -> list[onnx.FunctionProto]:
@@ -55,7 +55,10 @@ class Inference(Known):
 
     @classmethod
     def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
-        """Infer every value of a model's main graph and its subgraphs.
+        """Infer every value of a model's main graph and its subgraphs, without changing the model.
+
+        ``substitute`` returns the size of a named dimension, ``None`` if it stays free; it is used for declared shapes
+        that cannot be inferred.
 
         Raises:
             ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
@@ -71,7 +74,7 @@ class Inference(Known):
         return inference
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
-        """Infer the nodes of a graph whose inputs are already known."""
+        """Infer all nodes of a graph whose inputs are already known; ``depth`` bodies enclose it."""
         self.walked += len(graph)
         for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
             if value.const_value is not None:
@@ -91,7 +94,11 @@ class Inference(Known):
             self.hold(value, array.copy() if array.nbytes <= HINT_BYTES else array)
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
-        """Infer the outputs of one node."""
+        """Infer the outputs of one node, and those inside its bodies; ``depth`` bodies enclose it.
+
+        Raises:
+            ModelRefused: DP202, shapes contradict each other; DP016, an output is beyond the limits of sizes.
+        """
         if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
             if tensor is not None:
@@ -123,7 +130,7 @@ class Inference(Known):
             raise ModelRefused(wrong, where=f"node {label(node)}", code="DP016", fix=fix)
 
     def _refine(self, node: ir.Node) -> None:
-        """Infer sizes that onnx misses: for onnx a shape is known only where all its numbers are."""
+        """Infer sizes of the first output that onnx misses, from shape values with free sizes."""
         proto = self.types.get(node.outputs[0])
         dims = dims_of(proto)
         if proto is None or not proto.HasField("tensor_type") or (dims is not None and None not in dims):
@@ -139,7 +146,7 @@ class Inference(Known):
         self.set_type(node.outputs[0], tensor_type(proto.tensor_type.elem_type, new))
 
     def _assume(self, output: ir.Value) -> None:
-        """Use the declared type for an operator that onnx has no rule for, with pinned names replaced."""
+        """Set the type of an output that cannot be inferred to its declared type, with pinned names as numbers."""
         proto = declared(output)
         self.set_type(output, proto)
         if proto is None or dims_of(proto) is None:
@@ -174,7 +181,13 @@ class Inference(Known):
         return types
 
     def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
-        """Infer a node through the body of its function, model-local or onnx's own, in a model of this one node."""
+        """Return output name -> type of a node with a function body, inferred by onnx in a model of this one node.
+
+        Empty if the type of an input is unknown.
+
+        Raises:
+            ModelRefused: DP202, shapes contradict each other.
+        """
         if any(v not in self.types for v in node.inputs if v is not None):
             return {}
         try:
@@ -220,7 +233,7 @@ class Inference(Known):
                 self.set_constant(output, array)
 
     def _bounded(self, node: ir.Node) -> bool:
-        """Return True if the result is small, before it is computed: the model's author chooses the sizes."""
+        """Return True if the outputs of a node are small enough to compute; True for NonZero, whose size is unknown."""
         if node.op_type == "NonZero":
             return True  # its size depends on what it reads
         for output in node.outputs:
@@ -237,7 +250,7 @@ def _text(dims: Sequence[Dim] | None) -> str:
 
 
 def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypeProto]) -> None:
-    """Clear inferred sizes on which onnx and ONNX Runtime do not agree.
+    """Clear sizes in ``inferred`` (output name -> type) on which onnx and ONNX Runtime do not agree.
 
     An example is a Slice that runs backwards to the largest integer. It selects nothing in onnx's inference and
     reference evaluator, and everything down to the first element in ONNX Runtime's CPU provider (SliceBase, tried with
@@ -260,7 +273,10 @@ def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypePr
 
 
 def write_types(model: ir.Model, known: Known) -> None:
-    """Write the inferred type and shape of every value; keep denotations and the names of free sizes."""
+    """Write the inferred type and shape of every value into ``model``; keep denotations and the names of free sizes.
+
+    A shape that could not be inferred is removed, except from graph outputs.
+    """
     for graph in main_graphs(model):
         outputs = set(graph.outputs)
         for node in graph:
@@ -301,13 +317,13 @@ def _unproved(old: ir.Shape, known: Known) -> ir.Shape:
 
 
 def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -> None:
-    """Refuse a graph that declares an output as another type than it has.
+    """Raise if the graph declares an output as another type than it has.
 
     Args:
         bodies: True to check the bodies of If, Loop and Scan as well.
 
     Raises:
-        ModelRefused: DP003.
+        ModelRefused: DP003, an output has another type than declared.
     """
     inner = (body for node in graph.all_nodes() for _, body in attribute_graphs(node)) if bodies else ()
     for value in chain(graph.outputs, *(body.outputs for body in inner)):
@@ -318,7 +334,7 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
 
 
 def _of_inputs(value: ir.Value, known: Known) -> str:
-    """Return an output's type from an input that must have the same; the input's declared type counts if need be."""
+    """Return the type of an output as text, from an input that must have the same type; empty if it is unknown."""
     node, place = value.producer(), value.index()
     if node is None or place is None or node.domain:
         return ""

@@ -23,7 +23,7 @@ _LONGEST = 64
 
 
 def elements(known: Known, value: ir.Value | None) -> Elements | None:
-    """Return the known elements of a small integer value."""
+    """Return the elements of a small integer value, as far as they are known; ``None`` if no element is known."""
     if value is None:
         return None
     array = known.constants.get(value)
@@ -38,8 +38,8 @@ def known_in_parts(knowledge: Knowledge, value: ir.Value) -> tuple[Dim, ...] | N
     """Return the elements of a vector of sizes, traced back through its producers, without a walk over the model.
 
     Returns:
-        a number, the name of a free size (0 or more), or ``None``, for each element; ``None`` where no element is
-            known.
+        for each element a number, an expression of names of free sizes (0 or more), or ``None``. The whole is ``None``
+            if no element is known, or if the value is not a vector.
     """
     known = Known(knowledge.model, knowledge.types)
     _read_back(known, knowledge, value, set())
@@ -77,7 +77,7 @@ def _read_back(known: Known, knowledge: Knowledge, value: ir.Value, asked: set[i
 
 
 def dim_elements(dims: Sequence[int | str | None]) -> tuple[Element, ...]:
-    """Return dims as polynomials."""
+    """Return dims as polynomials, ``None`` for an unknown size."""
     return tuple(of_number(d) if isinstance(d, int) else of_name(d) if d else None for d in dims)
 
 
@@ -86,7 +86,10 @@ def _sound(items: Sequence[Element]) -> tuple[Element, ...]:
 
 
 def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
-    """Compute the first output of a node of shape arithmetic, as far as it is known; an array if fully known."""
+    """Return the first output of a node of shape arithmetic, as far as it is known; an array if fully known.
+
+    ``None`` if no element is known, or if the operator is not shape arithmetic.
+    """
     rule = _RULES.get(node.op_type)
     try:
         result = rule(known, node) if rule is not None else None
@@ -186,7 +189,10 @@ def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
 
 
 def _compare(truth: Callable[[int], bool]) -> Rule:
-    """Return a rule that compares a with b by the sign of a - b; it has a result only where every sign is known."""
+    """Return a rule that compares two vectors by the signs of a - b; its result is ``None`` unless all are known.
+
+    ``truth`` returns the result of the comparison for a sign.
+    """
 
     def run(known: Known, node: ir.Node) -> Array | None:
         vector, pairs = _pairs(known, node) or (False, [])
@@ -237,7 +243,7 @@ def _product(known: Known, node: ir.Node) -> Elements | None:
 
 
 def _times(items: Iterable[Element]) -> Polynomial:
-    """Return the product of known elements."""
+    """Return the product of elements; unknown elements (``None``) are left out."""
     return reduce(mul, filter(None, items), of_number(1))
 
 
@@ -268,7 +274,10 @@ _RULES: dict[str, Rule] = {
 
 
 def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
-    """Infer the first output's dims from the shape value that a node reads; ``None`` where onnx infers as much."""
+    """Return the dims of a node's first output, from the partly known values that it reads, such as a Reshape's shape.
+
+    ``None`` if nothing more than onnx's own inference follows from them.
+    """
     rule = _DIMS.get(node.op_type)
     try:
         dims = rule(known, node) if rule is not None else None
@@ -301,12 +310,12 @@ def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 
 
 def constant_target(known: Known, node: ir.Node) -> Array | None:
-    """Return a constant equal to a Reshape's computed shape: 0 keeps a size, one -1 is inferred.
+    """Return a constant that can replace the computed shape of a Reshape, for use without ``allowzero``.
 
-    It is for a node without ``allowzero``: a size of 0 that stays in its axis is kept.
+    In it, 0 keeps the size of the input, and one -1 is inferred.
 
     Returns:
-        the shape, or ``None`` where more than one size is neither a number nor kept.
+        the shape, or ``None`` if more than one size is neither a number nor kept, or if a 0 or -1 would be ambiguous.
     """
     if node.op_type != "Reshape" or len(node.inputs) < 2:
         return None
@@ -338,7 +347,7 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
 
 
 def _rest(dims: Sequence[Element], others: Sequence[Element]) -> Element:
-    """Return the size of -1: the number of all elements divided by the other dims."""
+    """Return the size that -1 stands for: the number of all elements, divided by ``others``; ``None`` if unknown."""
     above, below = list(dims), []
     for item in others:  # dims that do not change may be unknown
         if item is not None and item in above:
@@ -404,7 +413,7 @@ def _tiled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 
 
 def _sized(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
-    """Return the dims of a Resize by sizes."""
+    """Return the dims of the output of a Resize that reads ``sizes``; ``None`` if they are unknown."""
     if len(node.inputs) < 4 or "axes" in node.attributes or "keep_aspect_ratio_policy" in node.attributes:
         return None
     sizes = elements(known, node.inputs[3])

@@ -21,21 +21,21 @@ _Type = onnx.AttributeProto
 
 _SHORT = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "TYPE_PROTO": "tp"}
 _FIELDS = {number: _SHORT.get(name, name.lower()) for name, number in _Type.AttributeType.items() if number}
-"""The field with the value, by type; most are named after the type."""
+"""Type of an attribute -> name of the field in AttributeProto that has its value."""
 
 _TYPES = {field: number for number, field in _FIELDS.items()}
 _MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYPE_PROTO))
-"""Types without a default value: an attribute without a value is invalid."""
+"""Types without a default value: an attribute of such a type without a value is invalid."""
 
 
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a model with an invalid attribute, or a function with a node of too few or too many inputs or outputs.
+    """Raise for an invalid attribute, and for a node of a function with too few or too many inputs or outputs.
 
     An attribute is invalid if its value differs from its declared type, or from the type that its operator needs.
     onnx's checker does not count inputs and outputs in functions.
 
     Raises:
-        InputError: DP003; ``where`` names the node.
+        InputError: DP003, the attribute or node is invalid; the error's ``where`` is ``where`` with the node.
     """
     own = {(function.domain, function.name) for function in proto.functions}
     for node, opsets, in_function in _nodes(proto):
@@ -55,7 +55,10 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
-    """Return what is wrong with an attribute; empty where it is valid."""
+    """Return what is wrong with an attribute's type or value; empty where it is valid.
+
+    ``expected``: attribute name -> type that the operator needs.
+    """
     name, kind = attribute.name, int(attribute.type)
     held = [_TYPES[field.name] for field, _ in attribute.ListFields() if field.name in _TYPES]
     # Files of IR version 1 declare no types; the field with the value shows the type.
@@ -73,7 +76,7 @@ def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
 
 
 def _unfit_branch(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> str:
-    """Return why a branch of an If cannot replace the If; empty where it can."""
+    """Return that a branch of an If has another number of outputs than the If; empty where it has the same number."""
     if node.op_type != "If" or node.domain not in ("", "ai.onnx") or attribute.ref_attr_name:
         return ""
     gives, wanted = len(attribute.g.output), len(node.output)
@@ -91,13 +94,13 @@ _Opsets = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class _Form:
-    """The schema of an operator in onnx, in short.
+    """The parts of an operator's schema in onnx that this module checks.
 
     Attributes:
-        attributes: their types by name.
+        attributes: attribute name -> type (``AttributeProto.INT`` ...).
         outputs: minimum number of outputs.
         inputs: minimum and maximum number of inputs.
-        needed: indices of required inputs.
+        needed: positions of required inputs.
     """
 
     attributes: dict[str, int] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class _Form:
 
 
 _UNKNOWN = _Form()
-"""The form of an operator that onnx does not have."""
+"""The form of an operator without a schema in onnx: it accepts everything."""
 
 
 def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:

@@ -1,7 +1,7 @@
 """Bounds of a model: ranks, sizes, nesting, and numbers of element types.
 
-They are those of the libraries below: numpy and protobuf raise beyond them. They are checked once, when a model is
-opened, so that other code does not have to.
+The bounds come from numpy, protobuf and ONNX Runtime, which fail beyond them. They are checked once, when a model is
+opened, so that other code does not have to check them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dmlprep.graph.model import protos
 
 
 def invalid(what: str, where: str = "", code: str = "DP003") -> InputError:
-    """Return the error about a model that has to be exported again."""
+    """Return an error about an invalid model, with the advice to export it again."""
     return InputError(what, where=where, code=code, fix="export the model again")
 
 
 def too_large(what: str, where: str) -> ModelRefused:
-    """Return the error about a model beyond the bounds."""
+    """Return an error (DP016) about a model beyond the bounds."""
     return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
 
 
@@ -42,11 +42,11 @@ _MAX_VERSION = (1 << 31) - 1
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 _NAMES_A_TYPE = frozenset(("to", "dtype", "output_dtype", "output_datatype", "stash_type"))
-"""Attributes of ONNX's operators that contain an element type."""
+"""Names of attributes of ONNX's operators whose value is an element type."""
 
 
 def check_bounds(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a parsed model beyond the bounds.
+    """Raise if a parsed model is beyond the bounds; ``where`` is the file, for the error.
 
     Raises:
         InputError: DP003, an invalid element type or version, or a tensor of a negative size.

@@ -1,6 +1,6 @@
-"""Limits of what dmlprep creates for one model: a small file that would grow beyond any memory is refused.
+"""Limits on the data and nodes that dmlprep creates for one model: a small file must not grow beyond all memory.
 
-dmlprep counts what it adds to the content of the model's files:
+dmlprep counts everything that it adds to the content of the model's files:
 
 - bytes of constants that the file stores in a few numbers: sparse weights that become dense, tables for a rewriting,
   folded values;
@@ -24,14 +24,14 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.portable.bounds import MOST_SECONDS
 
 BYTES, BYTES_PER_BYTE = 512 << 20, 8
-"""Bytes that dmlprep may create for any model, and as many more for each byte of its files.
+"""Bytes that dmlprep may create for any model, and further bytes for each byte of its files.
 
 512 MiB is a table of cosines for 11,585 points, or a mask for 16,384 tokens in FP16. 8 is the factor by which weights
 grow if 4 % of them are not zero (12 bytes each).
 """
 
 NODES, NODES_PER_NODE = 6_000, 64
-"""Nodes that any model may grow by, and as many more for each of its own nodes.
+"""Nodes that any model may grow by, and further nodes for each of its own nodes.
 
 A layer exported as a function has some 100 nodes and is called 100 times at most: these 200 nodes may become 18,800.
 Each costs about a millisecond of ``check`` or ``prepare``. Of ONNX's 1,294 own node tests of opset 18 or later, 475
@@ -39,9 +39,9 @@ need other operators at opset 13, 21 nodes on average.
 """
 
 ELEMENTS = 1 << 26
-"""Elements computed for one inference of a model's shapes: 64 masks of 1024 x 1024.
+"""Most elements computed for one inference of a model's shapes: 64 masks of 1024 x 1024.
 
-Beyond it, values are not known; the model is not refused.
+Beyond it, values stay unknown; the model is not refused.
 """
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
@@ -73,13 +73,13 @@ _in_force: ContextVar[Limits] = ContextVar("limits for one model", default=_DEFA
 
 
 def in_force() -> Limits:
-    """Return the limits for models that are opened in this context."""
+    """Return the limits that apply to models that are opened now (see ``limited``)."""
     return _in_force.get()
 
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Apply these limits; those that they leave open do not change."""
+    """Apply limits to models that are opened inside the ``with`` block; fields with their default do not change."""
     before = _in_force.get()
     overrides = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
     token = _in_force.set(msgspec.structs.replace(before, **overrides))
@@ -90,7 +90,7 @@ def limited(limits: Limits) -> Iterator[None]:
 
 
 class Budget:
-    """The remaining limits of a model.
+    """The limits of one model, and how much of them is used.
 
     Attributes:
         made_bytes, made_nodes: bytes and nodes created so far.
@@ -114,40 +114,40 @@ class Budget:
         return NODES + NODES_PER_NODE * self._nodes if limit is None else limit
 
     def fork(self) -> Budget:
-        """Return a budget with the same remainder, for a copy of the model."""
+        """Return an independent budget with the same limits and the same use, for a copy of the model."""
         other = Budget(self.limits, file_bytes=self.file_bytes, file_nodes=self._nodes)
         other.made_bytes, other.made_nodes = self.made_bytes, self.made_nodes
         return other
 
     def affords(self, nbytes: int = 0, nodes: int = 0) -> bool:
-        """Return True if so much more fits. It is not counted."""
+        """Return True if so many more bytes and nodes are allowed; they are not counted as used."""
         return self.made_bytes + nbytes <= self.most_bytes and self.made_nodes + nodes <= self.most_nodes
 
     def require(self, shape: Sequence[int], itemsize: int, what: str, where: str) -> None:
-        """Refuse an array that does not fit, before it is computed. It is not counted.
+        """Raise if an array would exceed the limit, before it is computed; the array is not counted as used.
 
         Raises:
-            ModelRefused: DP014.
+            ModelRefused: DP014, the array would exceed the limit.
         """
         self._hold(prod(shape) * itemsize, 0, f"{what} of shape {list(shape)}", where)
 
     def require_nodes(self, nodes: int, what: str, where: str) -> None:
-        """Refuse nodes that do not fit, before they are written. They are not counted.
+        """Raise if so many new nodes would exceed the limit; they are not counted as used.
 
         Raises:
-            ModelRefused: DP014.
+            ModelRefused: DP014, the nodes would exceed the limit.
         """
         self._hold(0, nodes, what, where)
 
     def spend(self, nbytes: int = 0, nodes: int = 0, *, what: str, where: str) -> None:
-        """Count bytes and nodes that are about to be created.
+        """Count bytes and nodes that are about to be created as used.
 
         Args:
             what: a name for the error: ``its sparse weights, made dense``.
             where: the node or tensor.
 
         Raises:
-            ModelRefused: DP014, they do not fit.
+            ModelRefused: DP014, they would exceed the limit; nothing is counted then.
         """
         self._hold(nbytes, nodes, what, where)
         self.made_bytes += nbytes
@@ -183,6 +183,6 @@ def _count(count: int) -> str:
 
 
 def _enough(count: int) -> str:
-    """Return a round number that is large enough."""
+    """Return ``count`` rounded up to two significant digits, as text; ``N`` above the largest limit."""
     step = 10 ** max(0, len(str(count)) - 2)
     return str(-(-count // step) * step) if count <= 1 << 60 else "N"

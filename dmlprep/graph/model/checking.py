@@ -23,7 +23,10 @@ _OWNER = "com.microsoft"
 
 
 def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
-    """Return the model with every initializer of more than 1024 bytes as an input of the main graph, read-only."""
+    """Return the model with every initializer of more than 1024 bytes as an input of the main graph.
+
+    The result may be ``model.proto`` itself: do not change it.
+    """
     frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
     proto = frozen.proto
     if not frozen.tensors:
@@ -48,10 +51,12 @@ def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
 
 
 def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -> str:
-    """Run onnx's checker (with strict shape inference where ``full``).
+    """Run onnx's checker, with strict shape inference if ``full``; ``model`` is not changed.
+
+    ``frozen`` is the frozen form of the model, if it exists; it saves time.
 
     Returns:
-        the first line of the error, empty when the model is valid.
+        the first lines of the error as one line, empty when the model is valid.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
@@ -78,10 +83,10 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
 
 
 def demand_valid(model: ir.Model, source: Path, frozen: Frozen | None = None) -> None:
-    """Refuse a model that onnx's checker refuses, as every command that works on a model does.
+    """Raise if onnx's checker (without strict shape inference) refuses a model; ``source`` is its file.
 
     Raises:
-        InputError: the model is not valid.
+        InputError: DP003, the model is not valid.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     if wrong := check(model, full=False, frozen=frozen):
@@ -95,16 +100,20 @@ def _has_shape(proto: onnx.TypeProto) -> bool:
 
 
 def is_own(domain: str, op_type: str, opset: int) -> bool:
-    """Return True if an operator in ONNX's own domain is ONNX Runtime's, because ONNX has none at ``opset``.
+    """Return True for an operator in ONNX's domain that only ONNX Runtime defines at ``opset``, not ONNX.
 
-    ONNX Runtime's optimizer creates these nodes too; exporters wrote them before opset 17.
+    These are SimplifiedLayerNormalization, and LayerNormalization below opset 17. ONNX Runtime's optimizer and some
+    exporters write them.
     """
     below = op_type == "SimplifiedLayerNormalization" or (op_type == "LayerNormalization" and opset < 17)
     return below and domain in ("", "ai.onnx")
 
 
 def call_by_their_owner(proto: onnx.ModelProto) -> None:
-    """Move ONNX Runtime's own operators into its domain, which onnx's checker ignores."""
+    """Move operators that only ONNX Runtime defines (``is_own``) into com.microsoft, in place.
+
+    onnx's checker ignores that domain.
+    """
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
     own = [n for graph in protos.graphs(proto) for n in graph.node if is_own(n.domain, n.op_type, opset)]
     for node in own:
@@ -114,7 +123,10 @@ def call_by_their_owner(proto: onnx.ModelProto) -> None:
 
 
 def _spell_out(proto: onnx.ModelProto) -> None:
-    """Write the default of MeanVarianceNormalization: onnx leaves it empty in the body, and then refuses it."""
+    """Write the default ``axes`` on each MeanVarianceNormalization without them, in place.
+
+    onnx leaves them empty in the operator's function body, and then refuses the body.
+    """
     for node in (node for graph in protos.graphs(proto) for node in graph.node):
         if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
@@ -138,7 +150,10 @@ def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.Mode
 
 
 def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
-    """Add the main graph's node to the error of a crash. A crash is fast, and repeats each time."""
+    """Return ``error``, and name in its ``where`` the node of the main graph on which onnx crashes, if it is a crash.
+
+    The search runs onnx again on the first n nodes, for several n.
+    """
     if error.code != "DP012" or error.where:
         return error
     part = protos.copy(proto)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 
 def held_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """Return the tensor of an initializer or of a valid Constant node; ``None`` for others.
+    """Return the tensor of an initializer or of a valid Constant node; ``None`` for others. It changes nothing.
 
     onnx-ir's own look-up raises where a Constant has two outputs, or no attribute that it knows. It also renames the
     tensor of a Constant to its value's name, which changes the model.

@@ -16,7 +16,7 @@ def copy_shape(shape: ir.Shape) -> ir.Shape:
 
 
 def with_dims(shape: ir.Shape | None, dims: Sequence[Dim | ir.SymbolicDim]) -> ir.Shape:
-    """Return a shape of other sizes with the denotations of ``shape`` where the rank is the same."""
+    """Return a new shape with the sizes ``dims``, and with the denotations of ``shape`` if the rank is the same."""
     keep = shape is not None and len(shape) == len(dims)
     names = [shape.get_denotation(i) for i in range(len(shape))] if keep and shape is not None else None
     return ir.Shape(list(dims), names)

@@ -1,7 +1,7 @@
-"""Count the nodes and bytes of a model whose function calls are replaced by the functions' bodies, without doing it.
+"""Count the nodes and bytes that a model would have with its function calls inlined, without inlining them.
 
-ONNX Runtime replaces them when it loads a model, and placement, FP16 and lowering need it too. If each function calls
-the one before it twice, the count doubles with each level: a file of 3 KB can become 2**40 nodes.
+ONNX Runtime inlines the calls when it loads a model, and placement, FP16 and lowering need that too. If each function
+calls the one before it twice, the count doubles with each level: a file of 3 KB can become 2**40 nodes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _Key = tuple[str, str, str]
 """Domain, name and overload of a function."""
 
 _SIZES = {k: onnx.helper.tensor_dtype_to_np_dtype(k).itemsize for k in onnx.TensorProto.DataType.values() if k}
-"""Bytes of an element, by element type."""
+"""Element type -> size of an element in bytes."""
 
 
 @dataclass
 class _Body:
-    """The size of a graph or a function, without its calls or with their bodies.
+    """The size of a graph or a function; first without the bodies of its calls, later with them.
 
     Attributes:
-        names: number of places that name a value or a node; a call's path is added to each of them.
+        names: number of places that name a value or a node; inlining adds the name of the call to each of them.
         depth: nesting depth of bodies of If, Loop and Scan.
         calls: for each call: the function, the length of the call's own name, and how many bodies enclose it.
     """
@@ -41,10 +41,10 @@ class _Body:
 
 
 def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> None:
-    """Count the nodes and bytes of all calls of model-local functions.
+    """Count in ``budget`` the nodes and bytes that inlining all calls of model-local functions would add.
 
     Raises:
-        InputError: DP003, functions call one another in a ring.
+        InputError: DP003, functions call one another in a cycle.
         ModelRefused: DP014, they exceed the model's budget; DP016, they nest graphs too deep.
     """
     if not proto.functions:
@@ -91,7 +91,7 @@ def _read(nodes: Iterable[onnx.NodeProto], known: Container[_Key]) -> _Body:
 
 
 def _elsewhere(tensor: onnx.TensorProto) -> int:
-    """Return the bytes of a tensor with values outside the message: each copy of the body gets them."""
+    """Return the size in bytes of a tensor whose values are outside the protobuf message; 0 for other tensors."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.data_type not in _SIZES:
         return 0
     return int(prod(tensor.dims)) * _SIZES[tensor.data_type]
@@ -107,7 +107,11 @@ def _add_calls(body: _Body, functions: dict[_Key, _Body]) -> None:
 
 
 def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
-    """Return the functions, each after those that it calls."""
+    """Return the functions, each after the functions that it calls.
+
+    Raises:
+        InputError: DP003, functions call one another in a cycle.
+    """
     order: list[_Key] = []
     done: set[_Key] = set()
     for first in functions:

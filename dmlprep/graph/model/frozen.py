@@ -25,7 +25,7 @@ class Frozen:
     Functions with an argument ``frozen`` use it instead of freezing the same model again.
 
     Attributes:
-        complete: True if all references are initializers; False if tensor attributes are references too.
+        complete: True if only initializers are references; False if tensor attributes are references too.
     """
 
     proto: onnx.ModelProto
@@ -42,7 +42,7 @@ class Frozen:
 
 
 class _Stub(ir.ExternalTensor):
-    """A reference that replaces a tensor while the graph is written."""
+    """A tensor without values that replaces a large tensor while the graph is written; it contains its number."""
 
     def __init__(self, index: int, tensor: ir.TensorProtocol) -> None:
         super().__init__(
@@ -66,13 +66,15 @@ def stub_index(tensor: onnx.TensorProto) -> int | None:
 
 
 def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -> Frozen:
-    """Write the graph without tensors of more than ``threshold`` bytes; ``model`` does not change.
+    """Return the model as a ModelProto with references for tensors of more than ``threshold`` bytes.
+
+    ``model`` does not change.
 
     Args:
-        attributes: True to remove tensor attributes (of Constant) too, not only initializers.
+        attributes: True to replace tensor attributes (of Constant) by references too, not only initializers.
 
     Raises:
-        ModelRefused: a small tensor that is computed now has no valid values.
+        ModelRefused: the values of a small tensor are computed now, and are not valid.
     """
     held: list[ir.TensorProtocol] = []
 
@@ -99,7 +101,7 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
 
 
 def thaw(frozen: Frozen) -> ir.Model:
-    """Read a frozen model back. Large tensors are the same objects as when it was frozen."""
+    """Return a new model from its frozen form. Large tensors are the same objects as when it was frozen."""
 
     def back(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(_STUB):

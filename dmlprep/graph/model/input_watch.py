@@ -26,25 +26,26 @@ class _FileState(NamedTuple):
 
 
 def data_files(model: Model) -> list[Path]:
-    """Return the files, next to the model's own or below its folder, that its weights are read from."""
+    """Return the external data files of a model's weights, sorted, without the model's own file."""
     return sorted({m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != model.path})
 
 
 def named_data_files(model: Model) -> dict[str, Path]:
-    """Return the data files by their names in the model: ``weights/a.data``, relative to its folder."""
+    """Return name in the model -> path of each external data file; the name is relative: ``weights/a.data``."""
     assert model.path is not None
     folder = model.path.parent.resolve()
     return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
 
 
 class Unchanged:
-    """Watch for changes of files, by their contents or by their file system data.
+    """Detects changes of files since they were recorded, by their contents or by their file system data.
 
     Contents are more reliable: writes through a mapping need not change a file's time, and any program can set the time
     back. Reading whole files takes 0.6 s a GiB where they are in the page cache.
 
     Args:
-        contents: True to read the files. Without, a file counts as changed by its inode, size or time.
+        contents: True to compare SHA-256 digests of the files. With False, a file counts as changed if its device,
+            inode, size or time differs.
     """
 
     def __init__(self, *, contents: bool = True) -> None:
@@ -54,7 +55,7 @@ class Unchanged:
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file by its path; empty strings without ``contents``."""
+        """Path -> SHA-256 of each recorded file; empty strings without ``contents``."""
         return {str(path): state.sha256 for path, state in self._states.items()}
 
     def take(self, paths: Iterable[Path]) -> None:
@@ -66,7 +67,7 @@ class Unchanged:
         self.take_digests(dict.fromkeys(paths, ""))
 
     def take_digests(self, digests: Mapping[Path, str]) -> None:
-        """Watch files with digests that another watcher computed, without reading them again.
+        """Record the state of files whose SHA-256 is known, without reading them; an empty digest is computed.
 
         Raises:
             InputError: a file does not exist any more.
@@ -76,10 +77,10 @@ class Unchanged:
                 self._states[path] = self._look(path, sha256)
 
     def take_model(self, path: Path) -> Model:
-        """Open a model, and record the state of its files. Open it first: a file that is not a model is refused unread.
+        """Open a model, record the state of its files, and return it. A file that is not a model is not read whole.
 
         Raises:
-            InputError, ModelRefused: as ``Model.open``; or the file was changed meanwhile.
+            InputError, ModelRefused: as ``Model.open``; or the file changed between opening and recording.
         """
         try:
             before = _identity(path)
@@ -92,7 +93,7 @@ class Unchanged:
         return model
 
     def check_read(self, path: Path, sha256: str) -> None:
-        """Compare a file that was just read whole, by its SHA-256; ``check`` need not read it again.
+        """Compare the SHA-256 of a file that the caller just read with the recorded one; ``check`` then skips the file.
 
         Raises:
             InputError: the file has changed.

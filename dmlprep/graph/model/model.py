@@ -19,7 +19,11 @@ from dmlprep.record import Finding
 
 @dataclass(frozen=True)
 class Statistics:
-    """Nodes of all graphs; bytes of all tensors, a shared tensor counted once; opset by domain (``""`` is ai.onnx)."""
+    """The size and versions of a model.
+
+    ``nodes``: number of nodes in all graphs and functions. ``nbytes``: size of all tensors in bytes, a shared tensor
+    counted once. ``opsets``: domain -> version (``""`` is ai.onnx).
+    """
 
     nodes: int
     nbytes: int
@@ -28,14 +32,14 @@ class Statistics:
 
 
 class Model:
-    """A model in the pipeline.
+    """A model in memory, with the file that it was opened from.
 
     Attributes:
         path: the file it was opened from, ``None`` for a model created in memory.
-        ir: the graph. Passes change it in place, or put a new one here.
-        notes: repairs when it was opened, and other notes on it.
+        ir: the model in onnx-ir's form. Passes change it in place, or assign a new one.
+        notes: findings about the file: repairs when it was opened, and other notes.
         budget: limit of constants and nodes that dmlprep may still create for it.
-        opened: the model as read from its file; ``None`` for one created in memory.
+        opened: the frozen form of the model as read from its file; ``None`` for a model created in memory.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Model:
 
     @classmethod
     def open(cls, path: Path | str) -> Model:
-        """Open a model file; weights stay in it.
+        """Open and check a model file; large weights are not read.
 
         Raises:
             InputError: the file is missing, not ONNX, cut short or hostile.
@@ -73,15 +77,15 @@ class Model:
         return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
 
     def save_linked(self, path: Path | str) -> Path:
-        """Write the model for one of dmlprep's own sessions: kilobytes, because unchanged weights stay in their files.
+        """Write the model for one of dmlprep's own sessions: a small file that refers to the existing files of weights.
 
-        Their data paths are relative to the root of the file system. Tensors that exist only in memory, or as lazy
-        ones, go to ``PATH.own``. Such a file is never a result.
+        Paths of external data in it are relative to the root of the file system. Tensors that are not in a file go to
+        ``PATH.own``. The written model is temporary, never a result.
 
         Returns:
-            the folder of the data paths: the root, or ``path``'s own folder where the files are on several drives. In
-                the second case every tensor is copied. ``session.model_external_initializers_file_folder_path`` needs
-                this folder, and such a session needs the model as bytes, not as a path.
+            the folder to which the data paths are relative: the root, or the folder of ``path`` if the files are on
+                several drives; every tensor is copied then. The session needs this folder as
+                ``session.model_external_initializers_file_folder_path``, and the model as bytes, not as a path.
         """
         frozen = freeze(self.ir, attributes=False)
         path = Path(path).resolve()
@@ -109,15 +113,18 @@ class Model:
         return folder
 
     def snapshot(self) -> Frozen:
-        """Return the model as it is now. Tensors are shared, not copied."""
+        """Return the frozen form of the model as it is now. Tensors are shared, not copied."""
         return freeze(self.ir)
 
     def restore(self, frozen: Frozen) -> None:
-        """Restore a snapshot."""
+        """Replace the graph by that of a snapshot; path, notes and budget stay."""
         self.ir = thaw(frozen)
 
     def copy(self, frozen: Frozen | None = None) -> Model:
-        """Return an independent model with the same tensors and a copy of the budget."""
+        """Return an independent model with the same tensors and a copy of the budget.
+
+        ``frozen`` is the frozen form of this model, if it exists; it saves time.
+        """
         return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
 
     def become(self, other: Model) -> None:
@@ -126,7 +133,7 @@ class Model:
 
     @property
     def opset(self) -> int:
-        """Version of the default domain; 1 where the model names none."""
+        """Opset version of the default domain (ai.onnx); 1 where the model imports none."""
         return int(self.ir.opset_imports.get("", 1))
 
     def statistics(self) -> Statistics:
@@ -136,11 +143,14 @@ class Model:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of its files; for a model created in memory, bytes of its tensors."""
+        """Size of its files in bytes when it was opened; for a model created in memory, size of its tensors."""
         return self.budget.file_bytes or self.statistics().nbytes
 
     def digest(self) -> str:
-        """Return the SHA-256 of the model file, in hexadecimal; for a model created in memory, of the frozen graph."""
+        """Return the SHA-256 of the model file (without data files), in hexadecimal.
+
+        For a model created in memory, that of the frozen graph, without the values of large tensors.
+        """
         if self.path is None:
             return hashlib.sha256(freeze(self.ir).proto.SerializeToString(deterministic=True)).hexdigest()
         with open(self.path, "rb") as file:

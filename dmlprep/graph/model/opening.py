@@ -42,7 +42,7 @@ _NO_STREAM = "save it to a file first: models are mapped, not read from a stream
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that was read, with notes on what ONNX Runtime accepts and onnx's checker does not."""
+    """A model that was read, with its frozen form, its budget, and findings about repairs and other peculiarities."""
 
     ir: ir.Model
     frozen: Frozen
@@ -51,7 +51,7 @@ class Opened:
 
 
 def read(path: Path) -> Opened:
-    """Read a model; its large tensors stay in their files.
+    """Read, check and repair a model; its large tensors stay in their files, which are not changed.
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
@@ -104,7 +104,7 @@ def _read(path: Path) -> Opened:
 
 
 def _forget_undefined(model: ir.Model) -> None:
-    """Remove the type of a value whose element type is UNDEFINED: dmlprep treats it as a value without a type."""
+    """Remove type and shape of values whose element type is UNDEFINED, in place; they become values without a type."""
     graph = model.graph
     for value in (*graph.inputs, *graph.outputs, *(v for node in nodes(model) for v in node.outputs)):
         if isinstance(value.type, ir.TensorType) and value.type.dtype == ir.DataType.UNDEFINED:
@@ -113,11 +113,7 @@ def _forget_undefined(model: ir.Model) -> None:
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
-    """Refuse a path that is not UTF-8, which ONNX Runtime, the locations of data files and JSON need.
-
-    Raises:
-        error: for such a path.
-    """
+    """Raise ``error`` if a path is not UTF-8, which ONNX Runtime, the locations of data files and JSON need."""
     try:
         str(path.absolute()).encode("utf-8")
     except UnicodeEncodeError as wrong:
@@ -140,7 +136,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def _skeleton(path: Path) -> tuple[bytes, int]:
-    """Return the file's bytes without large tensors, and the size of the file in bytes."""
+    """Return the content of a model file as bytes without large tensors, and the size of the file in bytes.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or is not ONNX.
+    """
     where = str(path)
     check_name(path, InputError)
     try:
@@ -167,7 +167,12 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
 
 
 def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
-    """Return the model without its large tensors, and the size of the file in bytes."""
+    """Return the parsed model without its large tensors, and the size of the file in bytes.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or is not ONNX.
+        ModelRefused: it has no outputs, has training information, or nests graphs too deep.
+    """
     where = str(path)
     light, size = _skeleton(path)
     proto = onnx.ModelProto()
@@ -185,7 +190,7 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
 
 
 def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a file without a graph, outputs or an opset, and one that onnx-ir 1.1 would change by what it drops."""
+    """Raise for a model without a graph, outputs or an opset, and for one with training information."""
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
     if not proto.graph.output:
@@ -199,7 +204,7 @@ def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
-    """Check what onnx-ir assumes: external data has valid numbers, and every output comes from a node or an input."""
+    """Raise InputError if a reference to external data is malformed, or if nothing in the graph computes an output."""
     for tensor in protos.tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
             raise invalid(wrong, f"{path}: tensor {tensor.name!r}", "DP002")
@@ -227,10 +232,12 @@ def _wrong_reference(tensor: onnx.TensorProto) -> str:
 
 
 def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -> int:
-    """Map large tensors from their files, and create those that were sparse.
+    """Replace references to data by tensors that read their file on demand, in place; check sizes and files first.
+
+    ``spread`` are the tensors that were sparse in the file.
 
     Returns:
-        how many bytes the data files have together.
+        the size of all external data files in bytes, without the model file.
     """
     folder = path.parent.resolve()
     checked: dict[str, tuple[Path, int]] = {}
@@ -269,7 +276,7 @@ def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
 
 
 def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
-    """Check that a small tensor has as many bytes as its shape needs, before memory is allocated."""
+    """Raise InputError if a small tensor does not have as many bytes or elements as its shape and type need."""
     proto = getattr(tensor, "raw", None)
     if isinstance(tensor, ir.StringTensor):
         needed, actual, unit = tensor.size, len(tensor.string_data()), "elements"
@@ -288,7 +295,11 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
-    """Return the data file of a location, after the check that it is a plain file inside the model's folder."""
+    """Return path and size in bytes of the data file of a location.
+
+    Raises:
+        InputError: DP002, the file is missing, or is not a plain file inside the model's folder.
+    """
     where = f"{path}: external data {location!r}"
 
     def refuse(

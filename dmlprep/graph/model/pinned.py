@@ -1,6 +1,6 @@
-"""Values that were fixed for inputs: as arrays that fit the inputs, and as a note in the prepared model.
+"""Values that were pinned (fixed) for inputs: as arrays that fit the inputs, and as a note in the prepared model.
 
-A later comparison reads the note to feed the original the same values, wherever the files went.
+A later comparison reads the note from the model's metadata, to feed the original the same values.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Value: TypeAlias = bool | int | float | str | list[Any]
 
 _KEY = "dmlprep.pinned"
 _MOST = 4096
-"""Most elements of a value, which is written into recipes and metadata; weights belong in initializers."""
+"""Most elements of a pinned value: recipes and metadata contain it. Weights belong in initializers."""
 
 
 def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Array:
-    """Return a value of an input as an array.
+    """Return the pinned value of the input ``name`` as an array.
 
     Raises:
         UsageError: DP208, its rows have different lengths.
@@ -39,10 +39,12 @@ def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Arra
 
 
 def pinned_array(value: ir.Value, pin: Value) -> Array:
-    """Return ``pin`` in the type and shape of an input; one number fills a shape whose sizes are all fixed.
+    """Return the value ``pin`` as an array in the type and shape of an input.
+
+    One number fills a shape whose sizes are all fixed. Other values must have the shape of the input.
 
     Raises:
-        UsageError: DP208, it does not fit: the text names the input's type and shape.
+        UsageError: DP208, the value does not fit the input.
     """
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
@@ -64,7 +66,11 @@ def pinned_array(value: ir.Value, pin: Value) -> Array:
 
 
 def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
-    """Return the array in an element type that can represent each of its values."""
+    """Return an array converted to the element type of the input ``name``.
+
+    Raises:
+        UsageError: DP208, the values are of another kind, or outside the range of the type.
+    """
     if dtype == ir.DataType.STRING:
         if not all(isinstance(element, str) for element in array.reshape(-1)):
             raise _wrong(name, "the input is text")
@@ -90,20 +96,23 @@ def _wrong(name: str, why: str) -> UsageError:
 
 
 def short_value(value: Value) -> str:
-    """Return a value for a message: a long one by its shape."""
+    """Return a value as text for a message; a long value only as its shape."""
     text = str(value)
     return text if len(text) <= 60 else f"a value of shape {list(np.shape(value))}"
 
 
 def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:
-    """Note the values of inputs in the model's metadata, in addition to earlier notes."""
+    """Write pinned values (input name -> array) into the model's metadata, in addition to earlier ones."""
     noted = {**pinned_values(model), **{name: array.tolist() for name, array in arrays.items()}}
     if noted:
         model.metadata_props[_KEY] = json.dumps(noted, sort_keys=True)
 
 
 def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> dict[str, Value]:
-    """Return the noted values of a model, by input; only those of the inputs ``among``, if there are any."""
+    """Return input name -> pinned value, from the model's metadata; with ``among``, only for these inputs.
+
+    Empty if there is no note, or if it is invalid.
+    """
     try:
         noted = json.loads(model.metadata_props.get(_KEY, "{}"))
     except (ValueError, RecursionError):

@@ -8,21 +8,24 @@ import onnx
 
 
 def copy(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy that may be changed."""
+    """Return an independent copy of a model."""
     new = onnx.ModelProto()
     new.CopyFrom(proto)
     return new
 
 
 def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
-    """Make a tensor external data: ``length`` bytes from ``offset`` on in the file at ``location``."""
+    """Set the external data of a tensor, in place: ``length`` bytes from ``offset`` on in the file at ``location``.
+
+    ``data_location`` must be EXTERNAL already.
+    """
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Return the subgraphs of a node."""
+    """Yield the subgraphs of a node, without the subgraphs inside them."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -45,7 +48,7 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every initializer, and every tensor in an attribute."""
+    """Yield every initializer, and every tensor in an attribute, of all graphs and functions."""
     for graph in graphs(proto):
         yield from graph.initializer
     for node in nodes(proto):

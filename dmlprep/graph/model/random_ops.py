@@ -9,7 +9,7 @@ from dmlprep.graph.model.constants import held_tensor
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-"""Operators that draw random numbers: another result in each run."""
+"""Operators that draw random numbers, so that the result differs in each run."""
 
 
 def draws(node: ir.Node) -> bool:

@@ -1,7 +1,7 @@
-"""Repair models that ONNX Runtime accepts and onnx's checker refuses, so that both accept them; note each repair.
+"""Repair models in memory that ONNX Runtime accepts but onnx's checker refuses, and report each repair as a finding.
 
-Only unambiguous faults are repaired: the order of nodes, domains with a single version, types that follow. ONNX
-Runtime's behaviour was measured with 1.24 to 1.31. The file itself is never modified.
+Only unambiguous faults are repaired: the order of nodes, domains with a single version, types that can be inferred.
+ONNX Runtime's behaviour was measured with 1.24 to 1.31. The file itself is never modified.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OF_ONE_VERSION = {
     *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc"),
     *("ai.onnx.preview.training", "ai.onnx.training"),
 }
-"""Domains with a single version in ONNX Runtime, which uses its newest where a model names none."""
+"""Domains with a single version in ONNX Runtime, which assumes version 1 where a model names none."""
 
 
 def mend(proto: onnx.ModelProto) -> list[Finding]:
-    """Repair a parsed model in place, and return a note for each kind of repair.
+    """Repair a parsed model in place, and return a finding for each kind of repair; empty if it needs none.
 
     Raises:
         InputError: DP003, nodes form a cycle.
@@ -68,12 +68,18 @@ def _sort_all(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def first_three(names: Sequence[str]) -> str:
-    """Return the first three names, and how many more there are."""
+    """Return the first three names as text, and how many more there are: ``a, b, c and 2 more``."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _sort(nodes: Nodes) -> bool:
-    """Sort nodes after those that they read from, otherwise in their present order; return True if it changed."""
+    """Sort nodes in place so that each comes after those that it reads from; return True if the order changed.
+
+    Otherwise the order stays.
+
+    Raises:
+        InputError: DP003, nodes form a cycle.
+    """
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
     if all(max(need, default=-1) < index for index, need in enumerate(needs)):
@@ -99,7 +105,7 @@ def _sort(nodes: Nodes) -> bool:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Return names that a node reads, with those that its bodies read from around them."""
+    """Return the names of values that a node reads; for a node with bodies, also the outer values that these read."""
     names = {name for name in node.input if name}
     for body in bodies(node):
         inner_names = {v.name for v in body.input} | {t.name for t in body.initializer}
@@ -140,7 +146,10 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def _newest(domain: str, nodes: Iterable[onnx.NodeProto]) -> int | None:
-    """Return the version since which all operators are unchanged, which ONNX Runtime uses as the newest."""
+    """Return the opset that ONNX Runtime assumes for a domain without one: the newest version of the used operators.
+
+    ``None`` if an operator is unknown or withdrawn.
+    """
     try:
         schemas = [onnx.defs.get_schema(node.op_type, domain) for node in nodes if node.domain == domain]
     except onnx.defs.SchemaError:
@@ -156,10 +165,10 @@ def _name_graphs(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
-    """Read a model of an older IR version as version 4, as ONNX Runtime does.
+    """Turn a model that breaks the rules of its IR version (below 4) into version 4, in place; return a finding.
 
     Before version 4, constants must be listed as inputs; before 3, a model has no opsets. ONNX Runtime requires
-    neither.
+    neither. Empty if nothing changed.
     """
     listed, constants = {v.name for v in proto.graph.input}, {t.name for t in proto.graph.initializer}
     before, loose = proto.ir_version, len(constants - listed)
@@ -178,7 +187,10 @@ def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def describe_ends(model: ir.Model) -> list[Finding]:
-    """Infer types and shapes for outputs that lack them; note the inputs without a known rank."""
+    """Infer missing types and shapes of graph outputs, in place; return findings about them.
+
+    Inputs without a known rank also get a finding.
+    """
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     findings = []
     if lacking:
@@ -203,7 +215,7 @@ def describe_ends(model: ir.Model) -> list[Finding]:
 
 
 def own_operators(model: ir.Model) -> list[Finding]:
-    """Note operators that ONNX Runtime has in ONNX's own domain and ONNX does not, at the model's opset."""
+    """Return findings about operators in ONNX's domain that only ONNX Runtime defines, at the model's opset."""
     opset = model.opset_imports.get("", 1)
     own = Counter(n.op_type for _, graph in graphs(model) for n in graph if is_own(n.domain, n.op_type, opset))
     return [
@@ -213,7 +225,7 @@ def own_operators(model: ir.Model) -> list[Finding]:
 
 
 def random_nodes(model: ir.Model) -> list[Finding]:
-    """Note nodes that draw numbers in each run."""
+    """Return a finding about the nodes that draw random numbers in each run; empty if there are none."""
     drawing = [n for _, graph in graphs(model) for n in graph if draws(n)]
     if not drawing:
         return []
@@ -226,11 +238,13 @@ def random_nodes(model: ir.Model) -> list[Finding]:
 
 
 def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
-    """Remove shapes inside the main graph that contradict what onnx infers without them, and note it.
+    """Remove shapes inside the main graph that contradict onnx's inference without them, in place.
+
+    Return a finding about it; empty if no shape was removed.
 
     ONNX Runtime warns about them and uses the inferred shape; onnx's checker refuses the model. Exporters leave them if
     they change a graph after its inference: onnxruntime-genai's builder declares each constant as a scalar. A type that
-    contradicts stays, because ONNX Runtime refuses the model then. If a note is returned, ``frozen`` is out of date.
+    contradicts stays, because ONNX Runtime refuses the model then. If a finding is returned, ``frozen`` is out of date.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
@@ -270,7 +284,7 @@ def _agrees(proto: onnx.ModelProto) -> bool:
 
 
 def _contradict(noted: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:
-    """Return True if two shapes differ in rank, or in a size that both have."""
+    """Return True if the shapes of two types differ in rank, or in a size that is a number in both."""
     a, b = noted.tensor_type, inferred.tensor_type
     if not (a.HasField("shape") and b.HasField("shape")):
         return False

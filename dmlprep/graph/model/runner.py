@@ -1,4 +1,4 @@
-"""The interface that runs models for code that needs values and opens no sessions: the pipeline implements it."""
+"""The interface through which passes run a model without opening sessions themselves; the pipeline implements it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class Runner(Protocol):
         *,
         optimized: bool = True,
     ) -> dict[str, Array]:
-        """Run ``model`` on the CPU at FP32, with the default graph optimisation, or with none.
+        """Run ``model`` on the CPU, and return its outputs by name; with ``outputs``, only these.
+
+        ``optimized``: with the default graph optimization; False for none.
 
         Raises:
             ModelRefused: the model does not load or run, or its child process died.
@@ -29,5 +31,5 @@ class Runner(Protocol):
         ...
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
-        """Return feeds for the model's inputs: the user's, or seeded ones."""
+        """Return ``count`` feeds (input name -> array): the user's, or random ones from a fixed seed."""
         ...

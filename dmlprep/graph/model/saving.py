@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Saved:
-    """The model file, and its data file where there is one; bytes of both; SHA-256 of the model file alone."""
+    """The result of saving: the model file and any data file, their size in bytes, and SHA-256 of the model file."""
 
     files: tuple[Path, ...]
     nbytes: int
@@ -50,7 +50,8 @@ def write(
         progress: called with the number of tensor bytes written since the last call.
 
     Raises:
-        OutputError: the target exists, is one of the model's own files, or the disk is full.
+        OutputError: the target exists (without ``force``), is a folder or one of the model's own files, or the disk is
+            full.
     """
     frozen = freeze(model, attributes=False)
     external = sum(t.nbytes for t in frozen.tensors) > external_over
@@ -78,7 +79,7 @@ def write(
 
 
 def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
-    """Write ``model`` to ``target``, and its tensors into a data file that other models share.
+    """Write ``model`` to ``target``, replacing it, and add its large tensors to a data file that other models share.
 
     Raises:
         OutputError: the disk is full, or the files cannot be written.
@@ -115,7 +116,7 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
 
 
 def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
-    """Write all tensors to the data file, and refer to it in the proto."""
+    """Write all large tensors to the open data file, and let the proto refer to it by ``location``."""
     offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
     for _, tensor in _stubs(frozen):
         if id(tensor) not in offsets:
@@ -124,7 +125,7 @@ def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress
 
 
 def _refer(frozen: Frozen, location: str, offsets: Mapping[int, int]) -> None:
-    """Let the proto's initializers refer to a data file."""
+    """Let the proto's large initializers refer to a data file; ``offsets``: ``id`` of a tensor -> offset in bytes."""
     for proto, tensor in _stubs(frozen):
         protos.refer(proto, location, offsets[id(tensor)], tensor.nbytes)
 
@@ -146,7 +147,9 @@ def _tag(field: int, length: int) -> bytes:
 
 
 def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
-    """Write one protobuf file, streaming the main graph's initializers into it.
+    """Write the model with all tensors as one protobuf file, one initializer of the main graph after the other.
+
+    ``frozen`` is changed and cannot be used afterwards.
 
     In protobuf, the fields of a message may be in any order, and a message field in several pieces. So the graph's
     other fields come first, then one initializer after another with its raw_data last.

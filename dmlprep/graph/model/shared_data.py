@@ -24,17 +24,17 @@ class SharedData:
 
     Attributes:
         path: path of the file, which is created with the first tensor.
-        written: bytes of tensors that the last model added.
-        shared: bytes of its tensors that were there before it, each once.
+        written: size in bytes of the tensors that the last model added to the file.
+        shared: size in bytes of the last model's tensors that the file had already, each counted once.
     """
 
     path: Path
     written: int = 0
     shared: int = 0
     _places: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
-    """Offsets in the file, by SHA-256 and bytes."""
+    """(SHA-256, size in bytes) of a tensor -> offset in the file."""
     _read: dict[tuple[Path, int, int], int] = field(default_factory=dict, repr=False)
-    """Offsets in the file, by position in a file of the original, which does not change during a run."""
+    """Position in a file of the original (path, offset, length) -> offset in this file."""
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256, repr=False)
     _hashed: int = 0
 
@@ -55,7 +55,7 @@ class SharedData:
         return self._digest.hexdigest()
 
     def add(self, tensors: list[ir.TensorProtocol], progress: Progress | None = None) -> dict[int, int]:
-        """Add the tensors of one model, and return the offset of each in bytes, by ``id`` of the tensor.
+        """Add the tensors of one model to the file, unless it has them; return ``id`` of a tensor -> offset in bytes.
 
         Raises:
             OSError: the file cannot be written.

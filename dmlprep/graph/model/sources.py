@@ -23,10 +23,11 @@ from dmlprep.record import Finding
 from dmlprep.record.source import Source
 
 SCOPES, TRACE = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"
-"""Python's list of module paths, the outermost first and the node's own name last; and frames of Python, likewise."""
+"""Keys of node properties: a Python list of module paths, the outermost first and the node's own name last; and a stack
+trace, the outermost frame first."""
 
 _SCOPES_READ, _TRACE_READ, _NAME_READ, _SHOWN = 4_000, 16_000, 1_000, 200
-"""Characters of a list of scopes, a trace and a node's name that are read, and of a name that is shown."""
+"""The most characters that are read of a list of scopes, a trace and a node's name, and that are shown of a name."""
 
 _ITEM = r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\""
 _ITEMS = re.compile(_ITEM, re.DOTALL)
@@ -37,7 +38,7 @@ _LIBRARY = re.compile(r".*(?:/site-packages|/dist-packages|/lib/python3[.0-9]*)/
 
 
 class Sources:
-    """The sources of a model's nodes, each read when it is needed."""
+    """Finds the source (module and line of the user's code) of a model's nodes, each when it is needed."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -61,12 +62,12 @@ class Sources:
         return Source(module) if module else None
 
     def of_proto(self, node: onnx.NodeProto) -> Source | None:
-        """Return the source that the properties of a node have."""
+        """Return the source that the metadata properties of a node contain; ``None`` if they contain none."""
         written = {entry.key: entry.value for entry in node.metadata_props}
         return self._read(written.get(SCOPES, ""), written.get(TRACE, ""))
 
     def locate(self, findings: Sequence[Finding], before: onnx.ModelProto | None = None) -> list[Finding]:
-        """Return the findings, each with the source of its node where this model, or that ``before``, has it."""
+        """Return the findings, each with the source of its node, if this model or the model ``before`` has the node."""
         by_path = nodes_by_path(self._model) if any(one.node and not one.source for one in findings) else {}
         missing = {one.node for one in findings if one.node not in by_path}
         gone = {n.name: n for n in protos.nodes(before) if n.name in missing} if before is not None and missing else {}
@@ -90,10 +91,10 @@ class Sources:
 
 
 def hand_on(model: ir.Model, before: onnx.ModelProto) -> None:
-    """Write the properties of a source on nodes that a pass made without one.
+    """Write source properties on nodes without them that a pass added; ``before`` is the model before the pass.
 
-    A new node has the source of the node in ``before`` whose output it makes, or of a new node that reads it. Otherwise
-    it has the source of a node that it reads, or of any node that reads it.
+    A new node gets the source of the node in ``before`` that wrote the same output. Otherwise it gets the source of a
+    new node that reads it, of a node that it reads, or of any node that reads it. If none has a source, it gets none.
     """
     every = [node for graph in main_graphs(model) for node in graph]
     bare = [node for node in every if not _has_properties(node)]
@@ -146,7 +147,10 @@ def _module_of_scopes(text: str) -> str:
 
 
 def _place(text: str) -> tuple[str, int]:
-    """Return the innermost frame of the user's own files; without one, of another library than torch."""
+    """Return file name and line of the innermost frame in a stack trace that is in the user's own files.
+
+    Without such a frame, the innermost frame of a library other than torch; without that, ``""`` and 0.
+    """
     frames = [(path.replace("\\", "/"), int(line)) for path, line in _FRAME.findall(text[-_TRACE_READ:])]
     frames = [(path, line) for path, line in frames if not _TORCH.match(path)]
     own = [frame for frame in frames if not _LIBRARY.match(frame[0])] or frames
@@ -154,7 +158,7 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def _module_of_name(name: str) -> str:
-    """``layer1.0.conv1`` of ``/layer1/layer1.0/conv1/Conv``."""
+    """Return the module in a node's name: ``layer1.0.conv1`` for ``/layer1/layer1.0/conv1/Conv``; empty without one."""
     parts: list[str] = []
     for part in filter(None, name.split("/")[:-1] if len(name) <= _NAME_READ else ()):
         if parts and part.startswith(f"{parts[-1]}."):  # TorchScript names a child of a Sequential with its parent

@@ -1,6 +1,6 @@
-"""Convert sparse weights to dense ones while a model is opened: onnx-ir has none, and ONNX Runtime does the same.
+"""Convert sparse weights to dense ones while a model is opened, as ONNX Runtime does: onnx-ir has no sparse ones.
 
-They stay sparse in memory, and become dense only while their values are read.
+The weights stay sparse in memory, and become dense only while their values are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmlprep.portable.arrays import Array
 
 
 class SpreadTensor(LazyTensor):
-    """A sparse tensor as a dense one: [dims], 0 except for ``values`` [n] at ``places`` [n] of its elements."""
+    """A dense tensor of shape ``dims`` that is stored sparse: 0 except for ``values`` at flat indices ``places``."""
 
     def __init__(
         self, values: Array, places: Array, dtype: ir.DataType, dims: tuple[int, ...], name: str, doc_string: str | None
@@ -37,10 +37,10 @@ class SpreadTensor(LazyTensor):
 
 
 def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTensor]:
-    """Replace sparse initializers, and sparse values of Constant nodes, by dense tensors in place.
+    """Replace sparse initializers, and sparse values of Constant nodes, by references to dense tensors, in place.
 
     Returns:
-        the dense tensors. ``proto`` refers to them by the location ``SPARSE`` and the number as the offset.
+        the dense tensors. ``proto`` refers to each by the location ``SPARSE`` and its index in the list as the offset.
 
     Raises:
         InputError: indices are outside the tensor, or do not fit the values.

@@ -21,7 +21,7 @@ from dmlprep.portable.arrays import Array
 _ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
 
 CHUNK_BYTES = 16 << 20
-"""Most bytes of a tensor to read in one piece while values stream."""
+"""Most bytes of a tensor that are read in one piece when its values are processed piece by piece."""
 
 
 def cut_short(path: Path, missing: int) -> InputError:
@@ -31,11 +31,11 @@ def cut_short(path: Path, missing: int) -> InputError:
 
 
 def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
-    """Append ``length`` bytes of a file to ``out`` without holding them in memory.
+    """Append ``length`` bytes of a file, from ``offset`` on, to ``out`` without loading them all into memory.
 
     Raises:
         OSError: one of the two cannot be read or written.
-        InputError: the file has become shorter.
+        InputError: DP015, the file has become shorter.
     """
     with open(source, "rb", buffering=0) as file:
         file.seek(offset)
@@ -59,7 +59,7 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
 
 
 def little_endian(values: Array) -> memoryview:
-    """Return the bytes of an array, little-endian."""
+    """Return the content of an array as little-endian bytes."""
     return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
@@ -81,7 +81,7 @@ class LazyTensor(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes."""
+        """Size in bytes."""
         return self.size * self.dtype.bitwidth // 8
 
     @abstractmethod
@@ -89,11 +89,11 @@ class LazyTensor(ABC):
         """Return all values, [dims]."""
 
     def tobytes(self) -> bytes:
-        """Return all values, little-endian."""
+        """Return all values as little-endian bytes."""
         return little_endian(self.numpy()).tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file."""
+        """Append the values to a file as little-endian bytes."""
         file.write(little_endian(self.numpy()))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
@@ -132,7 +132,7 @@ class MappedTensor(LazyTensor):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes in the file."""
+        """Size in bytes, in the file."""
         return self.length
 
     def map_bytes(self, start: int, length: int) -> NDArray[np.uint8]:
@@ -154,11 +154,15 @@ class MappedTensor(LazyTensor):
         return raw.view(np.dtype(self.dtype.numpy())).reshape(shape)
 
     def numpy(self) -> Array:
-        """Return the values, [dims], read only, mapped from the file."""
+        """Return the values, [dims], as a read-only array that is mapped from the file.
+
+        Raises:
+            InputError: DP015, the file has become shorter.
+        """
         return self._as_numpy(self.map_bytes(0, self.length), tuple(self.shape.numpy()))
 
     def elements(self, start: int, stop: int) -> Array:
-        """Return elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
+        """Return elements ``start`` to before ``stop`` of the flattened tensor; only for types of whole bytes."""
         size = self.dtype.bitwidth // 8
         return self._as_numpy(self.map_bytes(start * size, (stop - start) * size), (stop - start,))
 
@@ -201,7 +205,7 @@ class ReshapedTensor(LazyTensor):
 
 
 def as_mapped(tensor: object) -> MappedTensor | None:
-    """Return the tensor as a mapped one, ``None`` where it is in memory."""
+    """Return the tensor itself if it is a ``MappedTensor`` (its values are in a file), otherwise ``None``."""
     return tensor if isinstance(tensor, MappedTensor) else None
 
 
@@ -219,7 +223,7 @@ def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterato
 
 
 def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    """Append a tensor's bytes to a file, streaming where the tensor can."""
+    """Append a tensor's content to a file, without loading it whole if the tensor has ``tofile``."""
     if hasattr(tensor, "tofile"):
         tensor.tofile(file)
     else:
@@ -227,7 +231,7 @@ def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
 
 
 def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> int:
-    """Append a tensor at an aligned offset, so that ONNX Runtime can map it; return the offset in bytes."""
+    """Append a tensor's content at an aligned offset, so that ONNX Runtime can map it; return the offset in bytes."""
     file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
     offset = file.tell()
     write_tensor(tensor, file, progress)
@@ -235,10 +239,10 @@ def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable
 
 
 def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> None:
-    """Append a tensor's bytes.
+    """Append a tensor's content to a file, and call ``progress`` with its size in bytes.
 
     Raises:
-        OSError: their number differs from the tensor's size.
+        OSError: the tensor wrote more or fewer bytes than its size.
     """
     before = file.tell()
     write_to(tensor, file)

@@ -1,4 +1,4 @@
-"""Text attributes of nodes, whose bytes need not be text, and the type that a Cast up to opset 5 has in one."""
+"""Read text attributes of nodes, whose bytes may be invalid, and the target type of a Cast (text up to opset 5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def as_text(attribute: ir.Attr) -> str:
 
 
 def text_of(node: ir.Node, name: str, default: str = "") -> str:
-    """Return the text of an attribute; ``default`` if the node has none, or a function's caller sets it."""
+    """Return the text of an attribute; ``default`` if it is absent, no text, or set by the caller of a function."""
     attribute = node.attributes.get(name)
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.STRING:
         return default
@@ -20,7 +20,7 @@ def text_of(node: ir.Node, name: str, default: str = "") -> str:
 
 
 def cast_target(node: ir.Node) -> ir.DataType | None:
-    """Return the element type of a Cast's output; ``None`` if it is missing, or a function's caller sets it."""
+    """Return the element type of a Cast's output; ``None`` if it is missing, invalid, or set by a function's caller."""
     attribute = node.attributes.get("to")
     if attribute is None or attribute.is_ref():
         return None

@@ -14,7 +14,7 @@ _TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
 
 
 def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """Yield the subgraphs of a node, each with the name of its attribute (``then_branch``)."""
+    """Yield (attribute name, subgraph) for each subgraph of a node: ``then_branch``, or ``graphs[0]`` in a list."""
     for name, attr in node.attributes.data.items():  # the dict itself: looking twice at each costs more than the walk
         if attr.type not in _GRAPHS or attr.is_ref():
             continue
@@ -43,9 +43,9 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
 
 
 def graphs(model: ir.Model) -> Iterator[tuple[str, GraphLike]]:
-    """Yield every graph of the model with its path.
+    """Yield (path, graph) for every graph of the model.
 
-    It is ``""`` for the main graph, ``If_3/then_branch`` for a subgraph, ``function my::Gelu2`` for a model-local
+    The path is ``""`` for the main graph, ``If_3/then_branch`` for a subgraph, ``function my::Gelu2`` for a model-local
     function.
     """
     yield from _below("", model.graph)
@@ -73,7 +73,7 @@ def nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:
-    """Return every node by its path; if two nodes of one graph have the same name, the first."""
+    """Return path of a node -> node, for all nodes; if two nodes of one graph have the same name, the first."""
     by_path: dict[str, ir.Node] = {}
     for path, graph in graphs(model):
         for node in graph:
@@ -93,7 +93,7 @@ def label(node: ir.Node) -> str:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A tensor that was replaced: its holder, and the old tensor or attribute."""
+    """A record of a replaced tensor: the value or node that has it, and the old tensor or attribute."""
 
     holder: ir.Value | ir.Node
     was: ir.TensorProtocol | ir.Attr
@@ -109,7 +109,10 @@ class Replaced:
 def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, attributes: bool = True
 ) -> list[Replaced]:
-    """Replace initializers, and with ``attributes`` tensor attributes, by ``change(tensor)``; return the old ones."""
+    """Replace each initializer, and with ``attributes`` each tensor attribute, by ``change(tensor)``, in place.
+
+    Return a record of each replacement; none for a tensor that ``change`` returns itself.
+    """
     replaced: list[Replaced] = []
     for _, graph in graphs(model):
         if isinstance(graph, ir.Graph):

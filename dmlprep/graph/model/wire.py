@@ -21,7 +21,7 @@ from dmlprep.graph.model import protos
 Buffer = bytes | mmap
 
 _OURS = f"\x00{secrets.token_hex(16)}"
-"""Prefix of locations that are not files.
+"""Prefix of external data locations that dmlprep itself makes and that are not files.
 
 A file cannot have such a name, and a file written before this process began cannot contain it. Otherwise a hostile
 model could name one of these locations, and its bytes would be read as weights.
@@ -72,7 +72,11 @@ def _read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def _skip(data: Buffer, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Return start and end of the payload of a field whose tag ends at ``at``."""
+    """Return start and end of the payload of a protobuf field whose tag ends at ``at``; ``wire`` is its wire type.
+
+    Raises:
+        InputError: DP001, the data is truncated or not protobuf.
+    """
     if wire == _LEN:
         length, at = _read_varint(data, at, end)
         stop = at + length
@@ -92,7 +96,7 @@ def _length_delimited(field: int, payload: bytes) -> bytes:
 
 
 def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
-    """Copy a TensorProto, with a payload over ``threshold`` bytes turned into a reference into the file."""
+    """Return a TensorProto as bytes, with a payload over ``threshold`` bytes turned into a reference into the file."""
     pieces: list[bytes] = []
     packed: dict[int, tuple[int, int]] = {}
     data_type = 0
@@ -128,7 +132,7 @@ def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
 def skeleton(
     data: Buffer, threshold: int = 1024, kind: str = "model", *, _bounds: tuple[int, int] | None = None, _depth: int = 0
 ) -> bytes:
-    """Copy a ModelProto without tensor payloads of more than ``threshold`` bytes.
+    """Return a serialized ModelProto without the tensor payloads of more than ``threshold`` bytes.
 
     Returns:
         a serialized ModelProto whose large tensors are external, with location ``SELF``, offset and length in bytes.

@@ -1,1 +1,1 @@
-"""Tools that edit graphs: new names, new nodes and constants, weights that are removed and restored."""
+"""Tools that edit graphs: new names, new nodes and constants, and weights that are removed and later restored."""

@@ -14,13 +14,13 @@ from dmlprep.portable.arrays import Array
 
 
 class GraphBuilder:
-    """Writer of values, nodes and constants of one graph; its subclasses choose the places of nodes.
+    """Makes values, nodes and constants for one graph; its subclasses insert the nodes.
 
     Args:
         names: names in use in the model; new ones are added.
-        budget: limit of new constants and nodes; without one, as where the same weights change their form, nothing
-            counts.
-        where: the node that is rewritten, for an error.
+        budget: limit of new constants and nodes; ``None`` for no limit (for code that only changes the form of
+            weights).
+        where: the node that is rewritten, for errors.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class GraphBuilder:
             self._budget.require_nodes(nodes, "the replacement of its operators", self._where)
 
     def value_name(self, wish: str) -> str:
-        """Return a free name for a value."""
+        """Return a new unique name for a value, like ``wish``."""
         return self.names.value(wish)
 
     def node_name(self, wish: str) -> str:
-        """Return a free name for a node."""
+        """Return a new unique name for a node, like ``wish``."""
         return self.names.node(wish)
 
     def new_value(self, wish: str, kind: ir.TypeProtocol | None = None, shape: ir.Shape | None = None) -> ir.Value:
-        """Return a new value without a node; it gets a copy of ``shape``."""
+        """Return a new value, which no node computes yet, with a name like ``wish`` and a copy of ``shape``."""
         return ir.Value(name=self.value_name(wish), type=kind, shape=_copied(shape))
 
     def new_node(
@@ -69,12 +69,12 @@ class GraphBuilder:
         wish: str,
         attributes: Mapping[str, object] | None = None,
     ) -> ir.Node:
-        """Return a new node of the default domain, which is in no graph yet."""
+        """Return a new node of the default domain, with a name like ``wish``, which is in no graph yet."""
         attrs = [as_attribute(name, value) for name, value in (attributes or {}).items()]
         return ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.node_name(wish))
 
     def constant(self, array: Array, wish: str) -> ir.Value:
-        """Add an initializer to the graph; ``array`` is copied, with its dtype and shape.
+        """Add an initializer with a copy of ``array`` to the graph, under a name like ``wish``; return its value.
 
         Raises:
             ModelRefused: DP014, it does not fit the budget.
@@ -84,7 +84,7 @@ class GraphBuilder:
         return self.initializer(ir.Tensor(np.array(array, copy=True, order="C")), wish)
 
     def initializer(self, tensor: ir.TensorProtocol, wish: str) -> ir.Value:
-        """Add an initializer with ``tensor`` to the graph, under a new name.
+        """Add an initializer with ``tensor`` to the graph, under a name like ``wish``; return its value.
 
         Raises:
             ModelRefused: DP014, it does not fit the budget.
@@ -105,7 +105,7 @@ def as_attribute(name: str, value: Any) -> ir.Attr:
 
 
 def as_initializer(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
-    """Make ``value``, which has no node, an initializer of ``graph`` with the type and shape of ``tensor``."""
+    """Make ``value``, which no node computes, an initializer of ``graph`` with ``tensor``; return ``value``."""
     set_type(value, tensor)
     value.const_value = tensor
     graph.register_initializer(value)
@@ -119,7 +119,7 @@ def set_type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
 
 
 def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:
-    """Give ``new`` the name of ``old``, and its type, shape, documentation and metadata.
+    """Give ``new`` the name of ``old``, and its type, shape, documentation and metadata; rename ``old``.
 
     Args:
         rename: the new name of ``old``; empty where its node will be removed.
@@ -145,7 +145,7 @@ def insert_behind(value: ir.Value, nodes: ir.Node | Sequence[ir.Node]) -> None:
 
 
 def move_readers(old: ir.Value, new: ir.Value | None, but: Collection[ir.Node] = ()) -> None:
-    """Let the nodes that read ``old`` read ``new``, all except ``but``."""
+    """Let all nodes that read ``old``, except the nodes ``but``, read ``new`` instead; ``None`` omits the input."""
     for reader, index in tuple(old.uses()):
         if reader not in but:
             reader.replace_input_with(index, new)
@@ -162,7 +162,7 @@ def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value)
 
 
 def replace_value(old: ir.Value, new: ir.Value, rename: str, new_nodes: Sequence[ir.Node] = ()) -> None:
-    """Replace ``old`` by ``new``: its readers, its places among the graph's outputs, its name and type.
+    """Replace ``old`` by ``new`` everywhere: for all readers, as graph output, and in name, type and shape.
 
     Args:
         rename: the new name of ``old``; empty where its node will be removed.

@@ -1,6 +1,7 @@
-"""Fold chains of constants whose result is small, such as position embeddings that a Resize shrinks.
+"""Fold chains of constants: nodes that compute a small result from constants alone, through larger intermediate values.
 
-onnxsim judges each node alone: it reads no weights, and folds no node into more than ``constant_kib``.
+An example are position embeddings that a Resize shrinks. onnxsim judges each node alone: it reads no weights, and folds
+no node into more than ``constant_kib``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _EXCLUDED = RANDOM | {"Constant", "DequantizeLinear", "QuantizeLinear"}
 
 
 class _Chains:
-    """The nodes of the main graph that compute with constants alone, each with its index."""
+    """The nodes of the main graph that compute from constants alone, and the values that are worth folding."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
@@ -53,7 +54,7 @@ class _Chains:
         return constant_of(value, self.model.ir_version) is not None
 
     def nbytes(self, value: ir.Value) -> int:
-        """Return the bytes of a value; more than the limit of a link if they are not known."""
+        """Return the size of a value in bytes; if unknown, a number too large for folding."""
         tensor = constant_of(value, self.model.ir_version)
         if tensor is not None:
             return tensor.nbytes
@@ -66,7 +67,10 @@ class _Chains:
         return ir.DataType(self.known.dtype(value)).numpy()
 
     def cone(self, ends: Iterable[ir.Value]) -> list[ir.Node]:
-        """Return the nodes that compute some values, the last first."""
+        """Return the nodes that compute the values ``ends`` from constants, in reverse graph order.
+
+        The search stops after ``_MOST_NODES``.
+        """
         behind: set[ir.Node] = set()
         stack = [v.producer() for v in ends]
         while stack and len(behind) <= _MOST_NODES:
@@ -77,7 +81,11 @@ class _Chains:
         return sorted(behind, key=self.nodes.__getitem__, reverse=True)
 
     def worth(self, ends: list[ir.Value], limit: int) -> bool:
-        """Return True if the ends are smaller than the weights that go, or small where only a link is large."""
+        """Return True if folding the values ``ends`` into constants makes the model smaller.
+
+        If their chain reads weights, ``ends`` must be smaller than the weights that become unused. Otherwise each end
+        must have at most ``limit`` bytes, and an intermediate value more than that.
+        """
         cone = self.cone(ends)
         if not ends or len(cone) > _MOST_NODES or any(v.is_graph_output() for v in ends):
             return False
@@ -96,17 +104,21 @@ class _Chains:
         return sum(sizes) < sum(map(self.nbytes, freed)) if weights else max(sizes) <= limit < max(links)
 
     def ends(self) -> list[list[ir.Value]]:
-        """Return groups of values to fold together: all ends, then each value by itself, the last first."""
+        """Return the groups of values to try to fold: first all ends of chains together, then each value by itself.
+
+        Single values come in reverse graph order.
+        """
         values = [v for node in reversed(self.nodes) for v in node.outputs]
         outer = [v for v in values if any(user not in self.nodes for user, _ in v.uses())][: _MOST_NODES + 1]
         return [outer, *([v] for v in values if v.uses())]
 
 
 def fold_chains(model: Model, runner: Runner, limit: int) -> None:
-    """Replace chains by constants where the ends are smaller than the weights.
+    """Replace chains of constants by their results, in place, where that makes the model smaller.
 
     Args:
-        limit: most bytes of an end where the chain has no weights, only links that are larger than that.
+        runner: computes the results.
+        limit: most bytes of a result if the chain reads no weights, but only has intermediate values larger than that.
     """
     chains, names, room = _Chains(model.ir), Names(model.ir), _ROOM
     folded: set[ir.Node] = set()
@@ -129,7 +141,7 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
 
 
 def _computed(model: Model, ends: list[ir.Value], runner: Runner) -> list[Array]:
-    """Compute values that follow from constants; return none where they cannot be computed."""
+    """Return the arrays of values that follow from constants; an empty list if they cannot be computed."""
     part, names = model.copy(), [v.name or "" for v in ends]
     values = {v.name: v for node in part.ir.graph for v in node.outputs}
     part.ir.graph.outputs[:] = [values[name] for name in names]

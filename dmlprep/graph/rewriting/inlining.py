@@ -13,21 +13,21 @@ from dmlprep.graph.rewriting.names import Names
 
 
 class _NoNames(set[str]):
-    """A set of names that reports every name as free."""
+    """An object like a set of names, which contains no name: every name seems free."""
 
     def __contains__(self, name: object) -> bool:
         return False
 
     def add(self, name: str, /) -> None:
-        """Ignore the name."""
+        """Do nothing: the name is not stored."""
 
 
 class Inline(InlinePass):
-    """onnx-ir's inlining pass, faster and with the same names.
+    """onnx-ir's pass that inlines model-local functions, faster and with the same new names.
 
     onnx-ir searches a free name from the first number on for each node and value. With thousands of calls of one
-    function this takes minutes (``_make_unique_name`` in its ``inliner.py``). Here each search starts where the last
-    one ended.
+    function this takes minutes (``_make_unique_name`` in its ``inliner.py``). In this class each search starts where
+    the last one ended.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Inline(InlinePass):
 
 
 def _inside_first(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """Yield nodes, each after those of its subgraphs."""
+    """Yield nodes and those of their subgraphs, each node after the nodes of its own subgraphs."""
     for node in nodes:
         for _, graph in attribute_graphs(node):
             yield from _inside_first(graph)

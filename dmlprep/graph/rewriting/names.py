@@ -1,4 +1,4 @@
-"""New names that no value or node of a model has."""
+"""Make new names that no value or node of a model has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dmlprep.graph.model.walk import GraphLike, graphs
 
 
 class Names:
-    """Names of a model's values and nodes; subgraphs share one name space with the graphs around them.
+    """A registry of the names in a model, which makes new ones; all graphs of the model share it.
 
     A node and a value may have the same name.
     """
@@ -21,7 +21,7 @@ class Names:
             self.take(graph)
 
     def take(self, graph: GraphLike) -> None:
-        """Add the names of a graph, without those of its subgraphs."""
+        """Add the names in a graph to the registry, without those in its subgraphs."""
         self.values.update(v.name for v in graph.inputs if v.name)
         if isinstance(graph, ir.Graph):
             self.values.update(graph.initializers)
@@ -34,7 +34,7 @@ class Names:
         return self._free(wish, self.values)
 
     def node(self, wish: str) -> str:
-        """Return a free node name like ``wish``, and reserve it."""
+        """Return a free node name: ``wish``, or ``wish_2``, ``wish_3`` ..., and reserve it."""
         return self._free(wish, self.nodes)
 
     def new(self, wish: str) -> str:

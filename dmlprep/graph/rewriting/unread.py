@@ -1,4 +1,7 @@
-"""Unused nodes and initializers. Apps read some initializers from the file, such as a face swapper's embedding map."""
+"""Remove unused nodes and initializers, and keep unused initializers for apps.
+
+Apps read some initializers directly from the file, such as a face swapper's embedding map.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from dmlprep.graph.rewriting.names import Names
 
 
 def empty_bodies(node: ir.Node) -> None:
-    """Remove the nodes of bodies before their node is removed: they would still count as readers of outer values."""
+    """Remove the nodes and outputs of all bodies of a node that will be removed.
+
+    They would still count as readers of outer values.
+    """
     for _, body in attribute_graphs(node):
         for inner in body:
             empty_bodies(inner)
@@ -18,7 +24,7 @@ def empty_bodies(node: ir.Node) -> None:
 
 
 def remove_dead(model: ir.Model) -> int:
-    """Remove unused nodes and initializers (no node has side effects); return how many nodes."""
+    """Remove unused nodes and initializers (no node has side effects); return the number of removed nodes."""
     removed = 0
     # Outer graphs last: a value that only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):
@@ -38,7 +44,7 @@ def remove_dead(model: ir.Model) -> int:
 
 
 def take_unread(model: ir.Model) -> list[ir.Value]:
-    """Take unused initializers out of the main graph and return them, in their order.
+    """Remove unused initializers from the main graph and return them, in their order; ``put_unread`` restores them.
 
     Defaults that a caller may override (IR 4 and later) stay: they are inputs.
     """
@@ -54,7 +60,7 @@ def take_unread(model: ir.Model) -> list[ir.Value]:
 
 
 def put_unread(model: ir.Model, values: list[ir.Value]) -> None:
-    """Put initializers back, last in their order; rename values that use one of their names."""
+    """Add initializers from ``take_unread`` to the main graph again; rename values that have one of their names now."""
     names = Names(model)
     wanted = {v.name for v in values}
     for value in [v for node in model.graph.all_nodes() for v in node.outputs] + [*model.graph.initializers.values()]:

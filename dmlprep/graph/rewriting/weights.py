@@ -21,14 +21,15 @@ from dmlprep.graph.rewriting.builder import as_initializer, set_type
 from dmlprep.graph.rewriting.names import Names
 
 KEPT_BYTES = 4 << 10
-"""Largest constants that stay: shapes, axes, epsilons, biases. Tools fold them exactly, or do not change them."""
+"""Most bytes of a constant that stays: shapes, axes, epsilons, biases. Tools fold these exactly, or do not change them.
+"""
 
 
 @dataclass
 class RemovedWeights:
-    """Tensors that were removed, by the names of the inputs that replace them.
+    """The tensors that ``take_out`` removed: name of the input that replaces a tensor -> tensor.
 
-    The defaults among them were inputs as well: a caller may override them (IR 4 and later).
+    ``defaults`` are the names of those that were defaults of inputs, which a caller may override (IR 4 and later).
     """
 
     tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
@@ -88,13 +89,13 @@ def take_out(model: ir.Model) -> RemovedWeights:
 
 
 def _held(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the tensor of a Constant node, except for text."""
+    """Return the tensor of a Constant node; ``None`` for text and for other nodes."""
     tensor = constant_tensor(node) if node.op_type == "Constant" and not node.domain else None
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor
 
 
 def put_back(proto: onnx.ModelProto, weights: RemovedWeights, original: ir.Model) -> ir.Model:
-    """Read a tool's result, and restore its weights and everything that tools drop.
+    """Return a tool's result as a model, with its weights and everything that tools drop from the ``original``.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
     denotations and metadata; the model keeps its functions, producer and metadata.
@@ -149,7 +150,7 @@ def _restore(model: ir.Model, original: ir.Model) -> None:
 
 
 def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Function]:
-    """Copy the model's functions: a graph can be part of one model only."""
+    """Return copies of the model's functions: an onnx-ir function can be part of one model only."""
     if not original.functions:
         return {}
     shell = ir.Model(ir.Graph([], [], nodes=[], opset_imports=dict(original.opset_imports)), ir_version=10)
@@ -158,7 +159,10 @@ def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Fun
 
 
 def _restore_values(model: ir.Model, original: ir.Model) -> None:
-    """Return denotations and metadata by name. Shapes are not restored: tools move reshapes, but keep value names."""
+    """Restore denotations, documentation and metadata of values with the same name, and infer shapes again.
+
+    The original's shapes are not restored inside the graph: tools move reshapes, but keep the names of values.
+    """
     known: dict[str | None, ir.Value] = {v.name: v for g in main_graphs(original) for v in _values(g) if v.name}
     ends = {*model.graph.inputs, *model.graph.outputs}
     for graph in main_graphs(model):
@@ -187,7 +191,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _name_nodes(model: ir.Model, original: ir.Model) -> None:
-    """Restore documentation and metadata of nodes; a tool's new nodes get new names."""
+    """Restore name, documentation and metadata of nodes with the same output; rename new nodes with a used name."""
     before = Counter(n.name for n in nodes(original) if n.name)
     by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
     names, used_names = Names(model), set[str | None]()

@@ -1,4 +1,4 @@
-"""Time models on a device, in turn in one run, and report ratios that stay valid on a busy machine."""
+"""Time models on a device, in turns within one run, and report ratios of times that stay valid on a busy machine."""
 
 from dmlprep.parity.bench.files import BenchRequest, bench, bench_record
 from dmlprep.parity.bench.measuring import Variant, measure, overridden_like

@@ -1,4 +1,4 @@
-"""``dmlprep bench``: time model files."""
+"""Time model files, for ``dmlprep bench``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ class BenchRequest:
 
     Attributes:
         models: at least one; a model may be listed several times.
-        feeds: the user's feeds, of which the first is used; a seeded one without any.
-        pins: sizes that the sessions override, by dimension or by ``input:axis``; seeded feeds have them too.
+        feeds: the user's feeds, of which the first is used; if empty, a seeded one.
+        session: options of all sessions.
+        pins: sizes of free dimensions that the sessions fix, by dimension or by ``input:axis``; seeded feeds have them
+            too.
         sizes: sizes of free dimensions in seeded feeds.
-        seconds: time for the timed runs of all models together.
-        runs: minimum number of timed runs for each model.
+        seconds: total time in seconds for the timed runs of all models.
+        runs: smallest number of timed runs for each model.
     """
 
     models: Sequence[Path]
@@ -50,7 +52,9 @@ class BenchRequest:
 
 
 def bench(request: BenchRequest) -> Bench:
-    """Time models in turn, on the same inputs.
+    """Time models in turns on the same inputs, and return their times.
+
+    A model that does not load or run has the reason in the result; no error is raised.
 
     Raises:
         InputError: a model or feed cannot be read or does not fit, a size is for a dimension that no model has, or a
@@ -90,7 +94,7 @@ def bench(request: BenchRequest) -> Bench:
 
 
 def _freedom(model: Model) -> tuple[int, int]:
-    """Return how many inputs a model has, and how many of their sizes are free."""
+    """Return the number of a model's inputs, and the number of their free dimensions."""
     inputs = graph_inputs(model)
     return len(inputs), sum(not isinstance(dim, int) for one in inputs for dim in one.dims or ())
 
@@ -108,7 +112,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def bench_record(measurement: Bench) -> RunRecord:
-    """Return a measurement as a record, which reports show."""
+    """Return the times of models as the record of a run, which ``render_record`` renders."""
     failing = next((one for one in measurement.models if one.not_run), None)
     return RunRecord(
         command="bench",

@@ -39,10 +39,13 @@ class Variant:
     """One of the models that are timed side by side.
 
     Attributes:
-        sizes: free dimensions to override, by name.
-        shown: the path to show, where the file will be moved.
-        why_not: why it cannot run; empty where it is to be tried.
-        frame: the frame that another of the models has around this one; all models are then fed the app's own data.
+        name: name in the result.
+        path: file of the model.
+        sizes: sizes that the session fixes for free dimensions, by name.
+        shown: the path for the result, if the file will be moved; empty: ``path``.
+        why_not: the reason why the model is not tried; empty if it is.
+        frame: the frame (pre- and post-processing) that another of the models has around this one, so that the feed is
+            converted for this one; ``None``: the feed is used as it is.
     """
 
     name: str
@@ -55,9 +58,9 @@ class Variant:
 
 
 def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes by the names of free dimensions, from sizes by name or by ``input:axis``.
+    """Convert sizes by name or by ``input:axis`` to sizes by the names of free dimensions, and return them.
 
-    A session can override dimensions by name only. Dimensions that the model does not have are skipped.
+    A session can fix dimensions by name only. Dimensions that the model does not have are skipped.
     """
     by_name: dict[str, int] = {}
     for one in graph_inputs(model):
@@ -69,7 +72,14 @@ def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> Variant:
-    """Return the original with the sizes that the prepared model fixes; ``why_not`` where none can be overridden."""
+    """Return a variant: the original in a session that fixes the same sizes as the prepared model.
+
+    If no size can be fixed, its ``why_not`` has the reason.
+
+    Args:
+        path: file of the original.
+        name: name of the variant in the result.
+    """
     free = [dim for one in graph_inputs(original) for dim in one.dims or () if not isinstance(dim, int)]
     sizes = overrides(original, fixed_sizes(original, prepared))
     if not free:
@@ -82,7 +92,10 @@ def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> 
 
 
 def overridden(variant: Variant) -> Model:
-    """Copy the graph with the overridden sizes in its inputs, as its session has them; the copy shares the tensors."""
+    """Return the model of a variant with its ``sizes`` in the inputs: a copy that shares the tensors.
+
+    Without sizes, return the model itself.
+    """
     if not variant.sizes:
         return variant.model
     model = variant.model.copy()
@@ -96,20 +109,31 @@ def overridden(variant: Variant) -> Model:
 
 
 _TURN, _LONGEST_TURN = 0.02, 0.25
-"""Shortest and longest turn in seconds: as long for each model, and enough for ``_RUNS_OF_A_TURN`` of the slowest."""
+"""Limits of the length of a turn in seconds.
+
+All turns are equally long: enough for ``_RUNS_OF_A_TURN`` runs of the slowest model, within these limits.
+"""
 _RUNS_OF_A_TURN = 6
 
 _MOST_RUNS = 256
-"""Runs in one turn at most."""
+"""Largest number of runs in one turn."""
 
 _WARM_UP = 0.1
-"""The most that each model's warm-up takes of the measuring time, as a share; and its limits in runs and seconds."""
+"""Largest part of the measuring time that the warm-up of each model takes. Its other limits follow."""
 _WARM_RUNS, _WARM_SECONDS = 50, 1.0
+"""Largest number of runs, and largest number of seconds, of the warm-up of each model."""
 
 
 @dataclass
 class _Runner:
-    """One model in its worker, and its measurements."""
+    """One model that is timed: its process and session, and the measurements so far.
+
+    Attributes:
+        row: the result so far; its ``not_run`` has the reason if the model does not run.
+        apart: True if runs without the copies between CPU and GPU can be timed too.
+        fastest: seconds of the fastest run in the warm-up.
+        device_times: seconds of runs without these copies.
+    """
 
     variant: Variant
     device: SessionDevice
@@ -121,7 +145,7 @@ class _Runner:
     apart: bool = False
     fastest: float = 0.0
     turns: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    """Times of its runs by round, the copies included."""
+    """Seconds of its runs, with the copies between CPU and GPU, by the number of the round."""
     device_times: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -134,16 +158,25 @@ class _Runner:
 
     @property
     def timed(self) -> int:
-        """How many of its runs were timed, the copies included."""
+        """The number of timed runs so far, except those without the copies between CPU and GPU."""
         return sum(map(len, self.turns.values()))
 
     def fails(self, error: DmlprepError) -> None:
-        """Record that the model does not run, or no longer runs."""
+        """Store in ``row`` why the model does not run or no longer runs, and end its process."""
         self.row = Timed(self.row.name, self.row.path, self.row.sizes, not_run=str(error))
         self.close()
 
     def start(self, warm_seconds: float, *, apart: bool) -> None:
-        """Load the model, run it once, and warm it up; ``apart`` also tries runs that leave the copies out."""
+        """Load the model, run it once, and warm it up; store load time, memory and placement in ``row``.
+
+        Args:
+            warm_seconds: largest number of seconds for the warm-up.
+            apart: True to try also runs without the copies between CPU and GPU.
+
+        Raises:
+            SessionFailure: the model does not load or run.
+            InputError: an input has no value.
+        """
         self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
         idle = self.host.memory().peak
         size = self.variant.model.stored_bytes if self.device == "cpu" else None
@@ -176,7 +209,10 @@ class _Runner:
         self.fastest = min(self.session.time(_WARM_RUNS, warm_seconds))
 
     def turn(self, number: int, seconds: float) -> None:
-        """Run the model for its turn: with the copies, and without them where possible, each for ``seconds``."""
+        """Run the model for ``seconds``, and if possible again without the copies between CPU and GPU; store the times.
+
+        ``number`` is the number of the round.
+        """
         self.turns[number] = self._runs(seconds, on_device=False)
         if self.apart:
             self.device_times += self._runs(seconds, on_device=True)
@@ -222,15 +258,17 @@ def measure(
     runs: int = 10,
     progress: Progress = lambda share, text: None,
 ) -> Bench:
-    """Time models side by side.
+    """Time models in turns on one feed, and return their times.
 
-    All models are loaded at the same time. A model that does not load or run gets a note; the others continue.
+    All models are loaded at the same time. If a model does not load or run, the result has the reason, and the others
+    continue.
 
     Args:
         feed: values by input name; each model uses the inputs that it has, in its own element types.
-        session: how each is opened; overridden sizes come from the variant.
-        seconds: time for the timed runs of all models together.
-        runs: minimum number of timed runs for each model, however long they take.
+        session: options of all sessions; the sizes that a session fixes come from the variant.
+        inputs: the origin of the feed, for the result.
+        seconds: total time in seconds for the timed runs of all models.
+        runs: smallest number of timed runs for each model, however long they take.
 
     Raises:
         CheckNotRun: the device is not available.
@@ -270,7 +308,7 @@ def _options(session: SessionOptions, variant: Variant) -> SessionOptions:
 
 
 def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
-    """Run an action on a model; if it fails, record that on the model."""
+    """Call ``do`` with the runner; if it raises a failure of the model, store that in the runner instead."""
     try:
         do(runner)
     except (SessionFailure, InputError) as error:
@@ -278,7 +316,7 @@ def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
 
 
 def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Progress) -> int:
-    """Run rounds until the time is up and every model has its runs; return their number."""
+    """Run rounds until ``seconds`` have passed and every model has ``runs`` timed runs; return the number of rounds."""
     draw = random.Random(0)
     began = time.perf_counter()
     done = 0
@@ -315,7 +353,7 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
 
 
 def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
-    """Return how many graphs the release that ran fuses; ``None`` if its kernels are not known, or onnx fails."""
+    """Return the predicted number of graphs that DirectML fuses in the release that ran; ``None`` if unknown."""
     release = ".".join((device.onnxruntime if device else "").split(".")[:2])
     try:
         target = find_target(f"ort-{release}")

@@ -1,4 +1,4 @@
-"""Statistics of many times: quantiles, and ratios with an interval that assumes no distribution."""
+"""Statistics of run times: quantiles, and ratios with a confidence interval that assumes no distribution."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dmlprep.portable.arrays import Array
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 
 LEAST_ROUNDS = 6
-"""Fewest rounds for an interval: with fewer, all can be on one side of the true ratio by chance (2 / 2**5 > 5 %)."""
+"""Fewest rounds for a confidence interval: with fewer, all may be on one side of the true ratio (2 / 2**5 > 5 %)."""
 
 _COVERAGE = 0.95
 _DRAWS = 500
 _MOST_CELLS = 1 << 22
-"""Most numbers in memory while drawing."""
+"""Largest number of array elements in memory at a time while the bootstrap draws."""
 
 
 def summary(seconds: Sequence[float]) -> Times:
-    """Return quantiles of the times of single runs, interpolated between neighbours; at least one time is needed."""
+    """Return count, median, 10 % and 90 % quantile of run times in seconds, and runs a second; one time is needed."""
     low, middle, high = (float(value) for value in np.quantile(seconds, (0.1, 0.5, 0.9)))
     total = math.fsum(seconds)
     return Times(len(seconds), middle, low, high, len(seconds) / total if total else 0.0)
@@ -29,17 +29,21 @@ def summary(seconds: Sequence[float]) -> Times:
 def ratio_of_times(
     to: str, first: Mapping[int, Sequence[float]], other: Mapping[int, Sequence[float]], quantile: float = 0.5
 ) -> Ratio | None:
-    """Return a quantile of the times of ``other`` divided by that of ``first``, over the rounds in which both ran.
+    """Return the ratio of two models' times, with a confidence interval, over the rounds in which both ran.
 
-    The interval is the percentile bootstrap over rounds (B. Efron and R. J. Tibshirani, An Introduction to the
-    Bootstrap, chapters 8 and 13). It redraws whole rounds, with the times of both models: the runs of a round are not
-    independent, because load that lasts longer than a round slows both models.
+    The ratio is a quantile of the times of ``other``, divided by the same quantile of ``first``. The interval is the
+    percentile bootstrap over rounds (B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, chapters 8 and
+    13). It redraws whole rounds, with the times of both models: the runs of a round are not independent, because load
+    that lasts longer than a round slows both models.
 
     Args:
+        to: name of the model ``first``, for the result.
         first, other: times of single runs in seconds, by the number of the round.
+        quantile: the quantile, 0 to 1; 0.5 is the median.
 
     Returns:
-        the ratio; ``None`` without such a round, or where a quantile is 0.
+        the ratio, without an interval if the rounds are too few; ``None`` if the models have no round in common, or a
+        quantile is 0.
     """
     both = sorted(first.keys() & other.keys())
     if not both:
@@ -64,7 +68,7 @@ def ratio_of_times(
 
 
 class _Runs:
-    """All runs of one model, sorted by time, each with the index of its round."""
+    """The times of all runs of one model (``seconds``), sorted, each with the index of its round."""
 
     def __init__(self, rounds: Sequence[Sequence[float]]) -> None:
         seconds = np.array([run for one in rounds for run in one])
@@ -73,7 +77,10 @@ class _Runs:
         self._round = np.repeat(np.arange(len(rounds)), [len(one) for one in rounds])[order]
 
     def quantiles(self, times: Array, quantile: float) -> Array:
-        """Return the quantile for each draw of ``times`` [draws, rounds], by how often each round was drawn."""
+        """Return the quantile of the times for each draw of the bootstrap, [draws].
+
+        ``times`` [draws, rounds] says how often each round was drawn.
+        """
         weights = np.cumsum(times[:, self._round], axis=1)
         wanted = weights[:, -1:] * quantile
         # Average the two neighbours where the quantile is between them, as a median does.
@@ -84,9 +91,9 @@ class _Runs:
 
 
 def fastest(measurement: Bench, order: Sequence[str]) -> str:
-    """Return the first model of ``order`` that is not surely slower than another; empty where none ran.
+    """Return the name of the first model in ``order`` that is not surely slower than another; empty if none ran.
 
-    A model is surely slower than another where the intervals of their ratios to the base model do not overlap.
+    A model is surely slower than another if its ratio to the base model has an interval wholly above the other's.
 
     Args:
         order: names of the models to choose from, the preferred one first.
@@ -97,7 +104,10 @@ def fastest(measurement: Bench, order: Sequence[str]) -> str:
 
 
 def _interval(one: Timed) -> tuple[float, float]:
-    """Return the interval of a model's ratio: 1 for the base model, the ratio itself where no interval is known."""
+    """Return the confidence interval of a model's ratio to the base model, as its lower and upper end.
+
+    The ends are 1 for the base model itself, and the ratio itself if no interval is known.
+    """
     if one.ratio is None:
         return 1.0, 1.0
     value = one.ratio.value

@@ -1,8 +1,9 @@
 """Find the first node where a candidate differs from its reference, in the stock onnxruntime, by comparing values.
 
-A cut is *apart* when a value that is alive across it differs by more than the tolerance. Where a cut is not apart, all
-later nodes compute from equal values, so the fault is after it; where it is, the fault is before it. Each round
-compares up to 15 cuts in one run of each model, so n nodes take about log2(n) / 2 runs.
+A cut is a position between two nodes. It is *apart* if a value that is computed before it and read after it differs by
+more than the tolerance. If a cut is not apart, all later nodes compute from equal values, so the fault is after it.
+Otherwise the fault is before it. Each round compares up to 15 cuts in one run of each model, so n nodes take about
+log2(n) / 2 runs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from dmlprep.runtime import SessionFailure, SessionOptions
 _AGREE = "every output agrees within the tolerance on this feed"
 
 _CUTS = 15
-"""Cuts compared in one round. More would need fewer runs, but break up more of what the device fuses."""
+"""Number of cuts compared in one round. More would need fewer runs, but break up more of what the device fuses."""
 
 _GROWS = 3
-"""If a node multiplies a difference by at least this factor, the reason names it instead of adding-up differences."""
+"""If a node multiplies the error of its inputs by more than this factor, the result blames the node for it."""
 
 _READERS = 3
-"""Cuts behind fused nodes, up to which the part includes their readers to show a fault that needs them."""
+"""Number of cuts after the nodes at fault up to which nodes that read their results are added to the reproduction."""
 
 
 def bisect(
@@ -60,16 +61,20 @@ def bisect(
     along: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Bisection:
-    """Find where ``candidate`` on ``device`` differs from ``reference`` on the CPU.
+    """Find the first node at which ``candidate`` on ``device`` differs from ``reference`` on the CPU.
 
     Args:
         reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
-        feeds: the first one is used; a seeded one without any.
-        session: how the candidate's sessions are opened; its time limit applies to every load and run.
-        matrix: first try the whole candidate under each optimisation and fusion setting. Where it agrees under
+        feeds: the first one is used; without any, a seeded one.
+        tolerance: name of a tolerance, or ``auto``.
+        session: options of the candidate's sessions; its time limit applies to every load and run.
+        sizes: sizes of free dimensions in a seeded feed.
+        matrix: True to try the whole candidate first under each optimisation and fusion setting. If it agrees under
             ``session``, the search uses the first setting under which it does not.
-        out: folder for the model of the nodes and the files that show the fault; without one nothing is written.
-        along: where the models agree, also compare values along the models: one more run of each.
+        out: folder for the model of the nodes and the files that show the fault; they are written only if a node was
+            found. ``None``: nothing is written.
+        force: True to replace existing files.
+        along: True to compare values along the models even if the outputs agree: one more run of each.
 
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
@@ -178,12 +183,17 @@ def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
 
 @dataclass
 class _Search:
-    """The state of a search by values. The fault is after cut ``low`` and at or before cut ``high``.
+    """The state of a search by values. The fault is after cut ``low``, and before or at cut ``high``.
+
+    Cut ``i`` is the position after node ``i`` of the candidate; -1 is the start.
 
     Attributes:
-        reference, candidate: values of the last run; at first the outputs.
-        known: the value of the reference that matches each value of the candidate, by name.
+        same_file: True if both models are one file, on two devices.
+        reference, candidate: values of the last run, by the candidate's names; at first the outputs.
+        known: names of the reference's values by the names of the candidate's values that match them.
         apart: metrics of the values that differ at ``high``.
+        hidden: True if exposing values as outputs hides the fault.
+        metrics: metrics of all values that were compared, by name.
     """
 
     prober: Prober
@@ -206,7 +216,10 @@ class _Search:
         self.high, self.outputs = len(self.cuts.nodes) - 1, frozenset(self.reference)
 
     def result(self, along: bool) -> Bisection:
-        """Compare the outputs and, where they differ, search; ``along`` compares values before equal outputs too."""
+        """Compare the outputs; if they differ, search for the first node; return the result.
+
+        ``along``: True to compare values along the models even if the outputs agree.
+        """
         models = self.prober.models
         common = [name for name in self.reference if name in self.candidate]
         if not common:
@@ -226,7 +239,7 @@ class _Search:
         return bisection
 
     def _narrow(self) -> None:
-        """Move the bounds together until no cut is between them."""
+        """Move ``low`` and ``high`` together until no cut is between them, or more runs hide the fault."""
         most = _CUTS
         while inner := self._between():
             self._tell(len(inner))
@@ -240,7 +253,10 @@ class _Search:
             most = max(1, most // 4)
 
     def _narrow_fused(self, hiding: int) -> None:
-        """Narrow from both sides to the fused nodes that cut ``hiding`` goes through: exposing it hides the fault."""
+        """Move ``low`` and ``high`` from both sides to the fused nodes around cut ``hiding``.
+
+        Exposing the values at that cut hides the fault. ``hidden`` becomes True if cuts remain between the two.
+        """
         for before in (True, False):
             edge = hiding
             while side := [c for c in self._between() if (c < edge if before else c > edge)]:
@@ -259,7 +275,15 @@ class _Search:
         return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]
 
     def _look(self, chosen: Sequence[int], names: Sequence[str]) -> bool:
-        """Run each model once with values exposed as outputs; return False where that hides the fault."""
+        """Run each model once with values exposed as outputs, compare them, and move ``low`` and ``high``.
+
+        Args:
+            chosen: the cuts to compare.
+            names: names of the values to expose, those at the cuts.
+
+        Returns:
+            False if no cut differs any more, because exposing the values hides the fault; otherwise True.
+        """
         reference = self._reference_values(names)
         candidate = self.prober.values("candidate", names)
         strangers = fit_shapes(reference, candidate) - self.outputs
@@ -282,7 +306,7 @@ class _Search:
         return False
 
     def _choose(self, inner: Sequence[int], most: int) -> tuple[list[int], list[str]]:
-        """Return evenly spread cuts to compare, and the values that are alive across them and across the bounds."""
+        """Return at most ``most`` evenly spread cuts of ``inner`` to compare, and the names of the values to expose."""
         count = min(most, len(inner))
         while True:
             chosen = sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
@@ -292,7 +316,7 @@ class _Search:
             count = max(1, count // 2)
 
     def _across(self, chosen: Sequence[int]) -> list[str]:
-        """Return values that are alive across cuts and across the bounds."""
+        """Return the names of values that are computed before and read after one of the cuts, ``low`` or ``high``."""
         return list(dict.fromkeys(n for cut in [self.low, *chosen, self.high] for n in self.cuts.live(cut)))
 
     def _reference_values(self, names: Sequence[str]) -> dict[str, Array]:
@@ -300,7 +324,7 @@ class _Search:
         return {n: values[self.known[n]] for n in names if n in self.known and self.known[n] in values}
 
     def _conclude(self) -> Bisection:
-        """Cut out the nodes between the bounds, feed them the reference's values, and see whether they are at fault."""
+        """Run only the nodes between ``low`` and ``high`` on the reference's values, and return the result."""
         inputs = inputs_at(self.prober, self.cuts, self.low, self.reference, self.candidate)
         outputs = [m.output for m in self.apart]
         part = region(self.prober.models["candidate"], inputs, outputs)
@@ -345,7 +369,10 @@ class _Search:
         return result
 
     def _fused_by(self, result: Bisection, part: Model) -> str:
-        """Find out who fuses the part, ONNX Runtime or DirectML: run it without either fusion."""
+        """Return in words who fuses the nodes of ``part``, ONNX Runtime or DirectML; empty if unknown.
+
+        The part runs without each of the two fusions.
+        """
         if not self._shows(result, part, self.device, SessionOptions(optimization="basic")):
             return "ONNX Runtime's (with graph optimisation basic it agrees)"
         unfused = self._shows(result, part, self.device, SessionOptions(unfused=True))

@@ -17,16 +17,18 @@ from dmlprep.record import OutputMetrics
 T = TypeVar("T")
 
 MOST_VALUES = 96
-"""Intermediate values exposed as outputs in one run."""
+"""Largest number of intermediate values exposed as outputs in one run."""
 
 
 @dataclass(frozen=True)
 class ProfilePoint:
-    """A value of the candidate, and how far it is from the reference's.
+    """A value of the candidate, and its error against the reference's value.
 
     Attributes:
-        place: index of its node in topological order, from 0.
-        error: max|d| / max|reference|; infinite where elements are not finite.
+        value: name of the value.
+        node: label of the node that computes it.
+        place: index of that node in topological order, from 0.
+        error: max|d| / max|reference|; infinite if elements are not finite.
     """
 
     value: str
@@ -36,7 +38,7 @@ class ProfilePoint:
 
 
 def profile_points(cuts: Cuts, metrics: Mapping[str, OutputMetrics]) -> list[ProfilePoint]:
-    """Return the values that were compared, in the order of the nodes."""
+    """Return a point for each value in ``metrics`` that a node of the main graph computes, in order of the nodes."""
     makers = {v.name: (place, node) for place, node in enumerate(cuts.nodes) for v in node.outputs}
     return sorted(
         (
@@ -50,7 +52,10 @@ def profile_points(cuts: Cuts, metrics: Mapping[str, OutputMetrics]) -> list[Pro
 
 
 def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Tolerance) -> dict[str, OutputMetrics]:
-    """Compare values all along two models in one run of each, as many as one run can return.
+    """Compare values all along two models in one run of each, at most ``MOST_VALUES``; return their metrics by name.
+
+    Args:
+        known: names of the reference's values by the names of the candidate's values that match them.
 
     Raises:
         SessionFailure: a part does not load or run.
@@ -71,16 +76,19 @@ def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Toler
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` items, evenly spread and including the last."""
+    """Return at most ``most`` of the items, evenly spread; the last is always among them."""
     if len(items) <= most:
         return list(items)
     return [items[(number + 1) * len(items) // most - 1] for number in range(most)]
 
 
 def fit_shapes(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:
-    """Give the reference's values the candidate's shapes where only sizes of 1 differ; return names that do not fit.
+    """Reshape the arrays in ``reference``, in place, to the candidate's shapes if only sizes of 1 differ.
 
     A Reshape or Unsqueeze that was moved or folded away leaves the same numbers under the same name.
+
+    Returns:
+        the names of values whose shapes differ in other ways.
     """
     strangers = set()
     for name, array in reference.items():

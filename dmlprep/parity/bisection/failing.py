@@ -1,4 +1,4 @@
-"""Find the shortest part of a candidate that does not run, by halves from both ends."""
+"""Find the shortest part of a candidate that does not load or run, by bisection from both ends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionFailure
 
 _BIG = 2**30
-"""Most bytes of values to record in one run."""
+"""Largest total size in bytes of the values to record in one run."""
 
 
 def by_failure(prober: Prober, cuts: Cuts, message: str, device: SessionDevice, progress: Progress) -> Bisection:
-    """Find the nodes without which the candidate would load and run: the end of the failing part, then its start."""
+    """Find the nodes because of which the candidate does not load or run; return the result.
+
+    The search finds the last node of the failing part, then the first, then makes the part smaller.
+
+    Args:
+        message: ONNX Runtime's message about the failure of the whole candidate.
+        device: the device of the candidate.
+    """
     high, ended = _end(prober, cuts, message, progress)
     part = _start(prober, cuts, high, [v.name for v in cuts.nodes[high].outputs if v.name], device, progress)
     if not part.failure:  # nodes that lead nowhere are in no part
@@ -57,7 +64,7 @@ def by_failure(prober: Prober, cuts: Cuts, message: str, device: SessionDevice, 
 
 
 def _end(prober: Prober, cuts: Cuts, message: str, progress: Progress) -> tuple[int, str]:
-    """Return the node at which the shortest failing prefix ends, and the message of the failure."""
+    """Return the index of the last node of the shortest failing beginning of the graph, and its failure message."""
     low, high = -1, len(cuts.nodes) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -76,7 +83,12 @@ def _end(prober: Prober, cuts: Cuts, message: str, progress: Progress) -> tuple[
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the candidate, its inputs, and the runtime's message when it did not run; empty when it ran."""
+    """A part of the candidate, with its inputs.
+
+    Attributes:
+        fed: arrays by input name.
+        failure: ONNX Runtime's message if the part did not run; empty if it ran.
+    """
 
     model: Model
     fed: dict[str, Array]
@@ -86,7 +98,10 @@ class _Part:
 def _start(
     prober: Prober, cuts: Cuts, high: int, outputs: list[str], device: SessionDevice, progress: Progress
 ) -> _Part:
-    """Return the shortest part up to node ``high`` that still fails: mostly the node alone, so try that first."""
+    """Return the shortest part that ends at node ``high`` and fails. Mostly the node alone fails, so try that first.
+
+    If no part fails alone, the result has no ``failure``.
+    """
     one = _attempt(prober, cuts, high - 1, outputs, device)
     if one.failure:
         return one
@@ -111,7 +126,7 @@ def _start(
 
 
 def _small(model: Model) -> bool:
-    """Return True if the values of all nodes are known to fit in memory together."""
+    """Return True if the sizes of all values are known, and together below ``_BIG`` bytes."""
     model = model.copy()
     values = [v for n in model.ir.graph for v in n.outputs if v.name]
     unknown = [v for v in values if v.shape is None]

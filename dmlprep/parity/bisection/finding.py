@@ -1,4 +1,4 @@
-"""The result of a bisection, the inputs of its nodes, and the whole model under other session settings."""
+"""The result of a bisection (the search for the first node that differs), and runs under other session settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dmlprep.runtime.types import Optimization
 
 @dataclass(frozen=True)
 class SettingResult:
-    """One setting, and the result of the whole model under it."""
+    """The verdict on the whole candidate under one session setting; ``name`` describes the setting."""
 
     name: str
     options: SessionOptions
@@ -41,14 +41,14 @@ class SettingResult:
 
     @property
     def text(self) -> str:
-        """``agrees`` or the failure, with the largest difference."""
+        """The result in words: ``agrees`` or the failure, with the largest difference."""
         worst = max((m.max_rel for m in self.verdict.outputs), default=None)
         outcome = "agrees" if self.verdict.outcome == "passed" else self.verdict.reason.splitlines()[0]
         return outcome if worst is None else f"{outcome}; worst max|d|/max|ref| {worst:.3g}"
 
 
 def settings(device: SessionDevice, base: SessionOptions) -> list[tuple[str, SessionOptions]]:
-    """Return the settings to try on a device, ``base`` first."""
+    """Return the session settings to try on a device, each with its name: ``base`` with one or two changes."""
     every: tuple[Optimization, ...] = ("all", "extended", "basic", "disabled")
     levels = [(f"optimization {level}", replace(base, optimization=level)) for level in every]
     if device == "cpu":
@@ -70,7 +70,10 @@ def try_settings(
     session: SessionOptions,
     progress: Progress = lambda share, text: None,
 ) -> list[SettingResult]:
-    """Compare the whole candidate under each setting. The reference runs once."""
+    """Compare the whole candidate with the reference under each setting of ``settings``, and return the results.
+
+    The reference runs once. ``session`` has the base settings.
+    """
     results = []
     whole = file_candidate(candidate, device, retreat=False)
     every = settings(device, session)
@@ -88,18 +91,26 @@ class Bisection:
         outcome: ``agree`` (no difference), ``found``, or ``not-run``.
         reason: one sentence.
         kind: ``values`` (numbers differ) or ``failure`` (the candidate does not run).
-        nodes: labels of the nodes between the last cut that agrees and the first that does not. Several where values
-            between them have no counterpart in the reference, or exposing them as outputs hides the fault.
-        sources: module and source line of each of ``nodes``, where the candidate has them.
+        nodes: names of the nodes at fault: those between the last position in the graph where the models agree and the
+            first where they do not. There are several if values between them have no counterpart in the reference, or
+            if exposing them as outputs hides the fault.
+        op_types: operator of each of ``nodes``.
+        sources: module and source line of each of ``nodes``; ``None`` if the candidate does not name them.
         values: metrics of the values that differ after the nodes.
         hidden: True if exposing the values between the nodes as outputs hides the fault: then their fusion causes it.
-        fused_by: who fuses the nodes, in words; empty where it is not known.
-        with_readers: True if the model of the nodes needs their readers too, to show the fault.
-        reproduced: True if the model of just these nodes shows the fault on the device.
-        before: metrics of the nodes' inputs, which may differ too; measured where the nodes agree alone.
+        fused_by: who fuses the nodes, in words; empty if it is not known.
+        with_readers: True if ``part`` needs the nodes' readers too, to show the fault.
+        reproduced: True if ``part`` shows the fault on the device; ``None``: not tried.
+        before: metrics of the nodes' inputs, which may differ too; measured if the nodes agree when they run alone.
         on_cpu: True if the nodes show the fault on the CPU too, so that the model and not the device is at fault;
             ``None``: not tried.
-        runs: sessions opened, the model of the nodes included.
+        runs: number of sessions opened.
+        total_nodes: number of nodes in the candidate's main graph.
+        failure: message of ONNX Runtime, if ``kind`` is ``failure``.
+        part: a model of just these nodes.
+        inputs, expected: arrays by name: inputs of ``part``, and the outputs that the reference gives.
+        settings: results of the whole candidate under other session settings, if requested.
+        files: files that were written.
         along: values that were compared, in the order of the candidate's nodes.
         bound: the error that the tolerance allows for each of them.
     """
@@ -135,12 +146,12 @@ class Bisection:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line."""
+        """The exit code of the command line: 0 for ``agree``, 1 for ``found``, 3 for ``not-run``."""
         return {"agree": 0, "found": 1, "not-run": 3}[self.outcome]
 
 
 def named(result: Bisection) -> str:
-    """Name the nodes of a result, in words."""
+    """Return a phrase that names the nodes of a result."""
     of = [f" of {source}" if source is not None else "" for source in result.sources or [None]]
     if len(result.nodes) == 1:
         return f"{result.op_types[0]} node {result.nodes[0]!r}{of[0]}"
@@ -150,7 +161,7 @@ def named(result: Bisection) -> str:
 
 
 def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
-    """Return the nodes of a part that compute from its inputs."""
+    """Return the nodes of ``part`` that depend on its inputs, not on constants alone."""
     fixed = {n.outputs[0].name for n in cuts.nodes if cuts.is_constant(n)}
     return [n for n in part.ir.graph if n.outputs and n.outputs[0].name not in fixed]
 
@@ -158,7 +169,14 @@ def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
 def inputs_at(
     prober: Prober, cuts: Cuts, cut: int, reference: Mapping[str, Array], candidate: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return the graph's inputs and the reference's values at a cut, in the types that the candidate computes in."""
+    """Return values to feed to the part of the candidate after a cut: the graph's inputs, and the values at the cut.
+
+    The values are the reference's, in the candidate's element types.
+
+    Args:
+        cut: index of the node after which the graph is cut; -1 is the start.
+        reference, candidate: values of both models by the candidate's names.
+    """
     inputs = dict(prober.feed)
     for value in prober.models["candidate"].ir.graph.inputs:
         if value.name in inputs and value.dtype is not None and inputs[value.name].dtype.kind not in "OUS":
@@ -171,7 +189,7 @@ def inputs_at(
 
 
 def bisect_record(bisection: Bisection, *, command_line: str = "") -> RunRecord:
-    """Return the result as a record: one verdict, and DP706 where the search ended at a node."""
+    """Return the result as a record of a run: one verdict, and the finding DP706 if a node was found."""
     facts = Bisected(
         reference=bisection.reference,
         candidate=bisection.candidate,

@@ -1,6 +1,7 @@
-"""Cuts through a graph: the values alive between two nodes, the model up to a cut, and the model between two cuts.
+"""Cuts through a graph: the values at a cut, the model up to a cut, and the model between two cuts.
 
-Nodes count by their index in the topological order of the main graph; a node with subgraphs is one node.
+A cut is the position after a node. A value is alive across a cut if it is computed before and read after the cut. Nodes
+have their index in the topological order of the main graph; a node with subgraphs is one node.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 class Cuts:
-    """The order of a main graph's nodes, and the values alive across each cut.
+    """The nodes of a main graph in order, and the values at each cut.
 
-    Cut ``i`` is after node ``i``; cut -1 is the start.
+    Cut ``i`` is the position after node ``i``; cut -1 is the start.
+
+    Attributes:
+        nodes: the nodes, in topological order.
+        spans: for each value that can be compared: its name, the index of its node, and the index of its last reader.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -41,11 +46,11 @@ class Cuts:
                 self.spans.append((value.name, index, len(self.nodes) if value in outputs else last))
 
     def live(self, cut: int) -> list[str]:
-        """Return values computed at or before a cut and read after it, graph outputs included."""
+        """Return the names of values that are computed before a cut and read after it, graph outputs included."""
         return [name for name, first, last in self.spans if first <= cut < last]
 
     def whole(self, known: Iterable[str]) -> list[int]:
-        """Return the cuts across which only values of ``known`` are alive, in order."""
+        """Return the cuts, in order, at which all values that are read later are in ``known`` (names)."""
         names = set(known)
         strange = np.zeros(len(self.nodes) + 1, np.int64)
         for name, first, last in self.spans:
@@ -55,7 +60,7 @@ class Cuts:
         return np.flatnonzero(np.cumsum(strange)[: len(self.nodes)] == 0).tolist()
 
     def is_constant(self, node: ir.Node) -> bool:
-        """Return True if a node computes from constants alone."""
+        """Return True if a node depends on constants alone, not on an input."""
         return bool(node.outputs) and node.outputs[0] in self._constant
 
 
@@ -69,7 +74,7 @@ def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
 
 
 def read_by(node: ir.Node) -> list[ir.Value]:
-    """Return every value that a node reads, from within its subgraphs too."""
+    """Return every value of the outer graph that a node reads, also from within its subgraphs."""
     inner = list(_all_nodes(node))
     graphs = [graph for one in inner for _, graph in attribute_graphs(one)]
     own = {v for one in inner[1:] for v in one.outputs}
@@ -80,7 +85,7 @@ def read_by(node: ir.Node) -> list[ir.Value]:
 
 
 def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
-    """Return values that no graph input can change: they belong to the weights."""
+    """Return the outputs of nodes that depend on constants alone: no graph input changes them."""
     constants: set[ir.Value] = set()
     for node in nodes:
         fixed = (v in constants or (v.producer() is None and v.const_value is not None) for v in read_by(node))
@@ -90,7 +95,10 @@ def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
 
 
 def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
-    """Drop the nodes and weights that ``wanted`` does not need; the values named in ``stop`` are inputs."""
+    """Remove, in place, the nodes and weights that the values ``wanted`` do not need.
+
+    The values named in ``stop`` are inputs, so the nodes that compute them are not needed.
+    """
     graph = model.graph
     needed: set[ir.Node] = set()
     read: set[str] = {v.name or "" for v in wanted}
@@ -113,7 +121,10 @@ def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
 
 
 def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, str]:
-    """Make values graph outputs; return the outputs' names by the values' names."""
+    """Replace the graph's outputs, in place, by the values ``names``; return the new outputs' names by value name.
+
+    ``by_copy``: True to return values that have readers through an Identity.
+    """
     values = {v.name: v for n in graph for v in n.outputs}
     values.update({v.name: v for v in graph.inputs})
     outputs: dict[str, str] = {}
@@ -134,10 +145,12 @@ def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, s
 
 
 def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tuple[Model, dict[str, str]]:
-    """Return the part of a model that computes the values ``names``, with only these as outputs. Weights are shared.
+    """Return a copy of the part of a model that computes the values ``names``, with only these as outputs.
+
+    The copy shares the weights.
 
     Args:
-        by_copy: return values that have readers through an Identity.
+        by_copy: True to return values that have readers through an Identity, under a new name.
 
     Returns:
         the model, and the names of its outputs by the names of the values.
@@ -152,7 +165,10 @@ def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tupl
 
 
 def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
-    """Move the readers of ``old`` to a new value of the same name, with the type and shape of ``array``; return it."""
+    """Return a new value for a graph input, with the name of ``old`` and the type and shape of ``array``.
+
+    The readers of ``old`` read the new value instead.
+    """
     new = ir.Value(name=old.name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
     if old.producer() is not None:
         old.name = f"{old.name}__before"
@@ -161,11 +177,12 @@ def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
 
 
 def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Model:
-    """Return the part of a model between two cuts, from ``inputs`` to ``outputs``.
+    """Return a copy of the part of a model that computes ``outputs`` from ``inputs``.
 
     Args:
-        inputs: values to feed, with arrays that give their types and sizes; those that the part does not need are left
-            out.
+        inputs: arrays, which give types and sizes, by the names of the values that become graph inputs; those that the
+            part does not need are left out.
+        outputs: names of the values that become graph outputs.
     """
     part = model.copy()
     graph = part.ir.graph
@@ -187,7 +204,10 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
 
 
 def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
-    """Give outputs the types and shapes that follow from the fed arrays; the old ones were for other sizes."""
+    """Set the shapes, and missing types, of graph outputs by shape inference; their old shapes are removed.
+
+    ``values`` are these outputs. If onnx cannot infer anything, they have no shapes afterwards.
+    """
     for value in values:
         value.shape = None
     try:
@@ -205,14 +225,16 @@ def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
 
 
 def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
-    """Return a model of some nodes, and of nodes without readers; values of other nodes become inputs.
+    """Return a copy of a model with only some of its nodes. Values that dropped nodes compute become graph inputs.
+
+    Values that dropped nodes read become graph outputs.
 
     Args:
-        keep: indices of the nodes in the main graph; the constants that they read are included.
-        values: arrays for the values that become inputs.
+        keep: indices of the nodes in the main graph to keep; Constant nodes stay if a kept node reads them.
+        values: arrays by name for the values that become inputs.
 
     Returns:
-        the model, and all arrays that it may be fed.
+        the model; and ``values``, among which are its inputs.
     """
     part = model.copy()
     graph = part.ir.graph
@@ -239,10 +261,11 @@ def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> 
 
 
 def clean(model: ir.Model, dead: Collection[str] | None = None) -> None:
-    """Drop inputs, weights and constants that no node reads.
+    """Remove, in place, the inputs, weights and constants of a main graph that no node reads.
 
     Args:
-        dead: also drop other nodes without a reader, except those that compute these values.
+        dead: names of values that had no reader from the start. If set, other nodes without readers are removed too,
+            except those that compute one of these values.
     """
     graph = model.graph
     for node in reversed(list(graph)):

@@ -10,18 +10,18 @@ _HAND_ON = frozenset(("Cast", "Identity"))
 
 
 def may_be_compared(value: ir.Value) -> bool:
-    """Return True if a value is a tensor, as far as the graph declares it."""
+    """Return True if a value has a name, and is a tensor or has no declared type."""
     return bool(value.name) and (value.type is None or isinstance(value.type, ir.TensorType))
 
 
 def match_values(candidate: ir.Graph, reference: ir.Graph) -> dict[str, str]:
-    """Match node outputs of two main graphs.
+    """Match the outputs of nodes in two main graphs.
 
     A value matches the reference's value of the same name, unless their types or sizes contradict. Otherwise it matches
     the only value that the same operators compute from the same inputs, ignoring Casts and Identities.
 
     Returns:
-        names of the reference's values by the names of the candidate's.
+        names of the reference's values by the names of the candidate's values; values without a match are left out.
     """
     if candidate is reference:
         return {v.name or "": v.name or "" for n in candidate for v in n.outputs if may_be_compared(v)}
@@ -52,7 +52,10 @@ def _contradict(a: ir.Value, b: ir.Value) -> bool:
 
 
 def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
-    """Return a digest of how each value is computed. Weights count by their shapes: their values may be rounded."""
+    """Return for each value a digest of its computation: operators, attributes and sources, up to the inputs.
+
+    Weights count by their shapes only, because their values may be rounded. Casts and Identities do not count.
+    """
     known: dict[ir.Value, bytes] = {}
 
     def of(value: ir.Value | None) -> bytes:
@@ -85,7 +88,7 @@ def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
 
 
 def _unique(hashes: dict[ir.Value, bytes], graph: ir.Graph) -> dict[bytes, ir.Value]:
-    """Return the value of each digest that only one node computes; Casts and Identities of it do not count."""
+    """Return values by digest, without those that several nodes compute; Casts and Identities do not count as nodes."""
     by_digest: dict[bytes, ir.Value] = {}
     twice: set[bytes] = set()
     for node in graph:

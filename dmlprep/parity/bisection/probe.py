@@ -27,7 +27,10 @@ _MASK = -1e9
 
 
 def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
-    """Compare a value inside the models. A mask counts as equal to FP16's lowest value and to minus infinity."""
+    """Compare a value inside two models, and return its metrics.
+
+    Large negative numbers are masks. A mask in both models counts as equal, even if FP16 made it minus infinity.
+    """
     if reference.shape == candidate.shape and reference.dtype.kind == "f" and reference.size:
         with np.errstate(over="ignore"):  # in FP16 the bound is -inf
             masked = (reference <= _MASK) & (candidate <= -1e4)
@@ -39,8 +42,14 @@ def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
 class Prober:
     """Runner for parts of both models on one feed: the reference on the CPU and the candidate on its device.
 
-    Use it as a context manager, which ends the workers. On the CPU, nodes without a kernel (GroupNorm) run expanded
-    into simpler operators.
+    Use it as a context manager, which ends the child processes. On the CPU, nodes without a kernel (GroupNorm) run
+    expanded into simpler operators.
+
+    Attributes:
+        models: the models under ``reference`` and ``candidate``.
+        feed: inputs of the whole models.
+        runs: number of sessions opened so far.
+        device: the device that ran the candidate; ``None`` until then.
     """
 
     def __init__(
@@ -73,7 +82,7 @@ class Prober:
             host.close()
 
     def whole(self, side: Literal["reference", "candidate"]) -> dict[str, Array]:
-        """Run a whole model, from its file if no node has to be expanded.
+        """Run a whole model on its device, and return its outputs by name.
 
         Raises:
             SessionFailure: it does not load or run.
@@ -86,10 +95,12 @@ class Prober:
         return self._run(path, on, options, self.feed, side == "candidate")
 
     def values(self, side: Literal["reference", "candidate"], names: Iterable[str]) -> dict[str, Array]:
-        """Run a model up to the values ``names``, and return them.
+        """Run only the part of a model that computes the values ``names``, and return these by name.
+
+        A value that the runtime does not return is missing in the result.
 
         Raises:
-            SessionFailure: that part does not load or run.
+            SessionFailure: the part does not load or run.
         """
         names = list(names)
         # DirectML 1.15 returns no value for an output that a fused activation reads too: return a copy there.
@@ -109,7 +120,14 @@ class Prober:
     def part(
         self, part: Model, device: SessionDevice, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool
     ) -> dict[str, Array]:
-        """Run a part of a model; its weights stay where they are."""
+        """Run a part of a model without copying its weights, and return its outputs by name.
+
+        Args:
+            candidate: True if the part runs for the candidate, so that ``self.device`` is set.
+
+        Raises:
+            SessionFailure: it does not load or run.
+        """
         written = write_out(part) if device == "cpu" else None
         with temporary_folder("bisect") as folder:
             path = Path(folder) / "part.onnx"
@@ -121,7 +139,7 @@ class Prober:
         return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Return every value that a part computes, from the CPU; none where it does not run there."""
+        """Run a part on the CPU, and return every value that it computes by name; empty if it does not run there."""
         model = part.copy()
         graph = model.ir.graph
         have = {id(v) for v in graph.outputs}
@@ -144,7 +162,17 @@ class Prober:
         device: SessionDevice,
         options: SessionOptions | None = None,
     ) -> tuple[bool, str]:
-        """Return True if a part, run alone, fails or differs from ``expected``; and the message of a failure."""
+        """Run a part alone, and test whether it shows the fault.
+
+        Args:
+            inputs: arrays by input name.
+            expected: outputs by name to compare with; empty: only a failure counts.
+            options: options of the session; ``None``: those of the candidate or, on the CPU, of the reference.
+
+        Returns:
+            True if the part fails or an output differs from ``expected``; and the message of the failure, empty if it
+            ran.
+        """
         own = self._options["candidate"]
         options = own if options is None else replace(options, time_limit=own.time_limit)
         if device == "cpu" and self._on["candidate"] != "cpu":

@@ -1,4 +1,4 @@
-"""Files that reproduce a fault: the model of the nodes, inputs, expected outputs, a script, the text of an issue."""
+"""Write files that reproduce a fault: a model of the nodes, inputs, expected outputs, a script, a draft of an issue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
-"""The files of ``write_reproduction``; a large model also has ``node.onnx.data``."""
+"""Names of the files that ``write_reproduction`` writes; a large model also has ``node.onnx.data``."""
 _DATA = "node.onnx.data"
 _LEVELS = {"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
 
@@ -80,14 +80,15 @@ def write_reproduction(
     force: bool = False,
     last_look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the model of the nodes and the files that show the fault; ``bisection.files`` lists them.
+    """Write a model of the nodes and the files that show the fault; set ``bisection.files`` to their paths.
 
     Args:
-        level: graph optimisation level that the fault was found with.
-        last_look: called when all files are written, before any of them appears; none appears where it raises.
+        level: graph optimisation level with which the fault was found.
+        force: True to replace existing files.
+        last_look: called before the finished files move into place; if it raises an error, no file appears.
 
     Raises:
-        OutputError: the folder has such files already, or cannot be written.
+        OutputError: the folder contains such files and ``force`` is False, or cannot be written.
     """
     check_folder(folder, force)
     bisection.files = [folder / name for name in FILES]
@@ -121,10 +122,10 @@ def _write(bisection: Bisection, folder: Path, bound: float, level: str) -> None
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Fail before the work where the folder cannot take the files.
+    """Check, before the work begins, that the files of a reproduction can be written to a folder.
 
     Raises:
-        OutputError: such a file exists, or ``folder`` is not a folder.
+        OutputError: such a file exists and ``force`` is False, or ``folder`` is not a folder.
     """
     check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
@@ -144,7 +145,12 @@ def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def issue_text(bisection: Bisection, bound: float, level: str) -> str:
-    """Return Markdown for a bug report. It contains no path of this machine."""
+    """Return the text of a bug report about a result, as Markdown without paths of this machine.
+
+    Args:
+        bound: the error that the tolerance allows.
+        level: graph optimisation level with which the fault was found.
+    """
     kinds = list(dict.fromkeys(bisection.op_types))
     fault = "wrong result" if bisection.reproduced else "differences grow here"
     if bisection.kind == "failure" or bisection.fused_by:
@@ -154,7 +160,7 @@ def issue_text(bisection: Bisection, bound: float, level: str) -> str:
     lines += [
         "## Where",
         "",
-        f"- device: {text(bisection.device or 'not known')}",
+        f"- device: {text(bisection.device or 'unknown')}",
         f"- graph optimisation: {text(level)}",
     ]
     lines += [f"- bound: {text(bisection.tolerance or bound)}"]

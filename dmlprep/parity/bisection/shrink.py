@@ -1,4 +1,4 @@
-"""Make a part that does not load smaller: expand bodies, feed values instead of nodes, drop operands."""
+"""Make a failing part of a model smaller: expand subgraphs, feed recorded values instead of nodes, drop operands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime.ort_messages import signature
 
 _RUNS = 80
-"""Sessions that the search may open, in addition to those that found the part."""
+"""Largest number of sessions that the search for a smaller part may open."""
 
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu", "Where")
 _MANY = ("Concat", "Sum", "Mean", "Max", "Min")
@@ -30,12 +30,13 @@ _MANY = ("Concat", "Sum", "Mean", "Max", "Min")
 class Shrinker:
     """A search for a smaller model that still fails.
 
-    A smaller model must fail with the same error on the device, and run on the CPU.
+    A smaller model must fail with the same error on the device and, if that is not the CPU, run on the CPU.
 
     Attributes:
-        model: the smallest so far.
-        said: the runtime's message for it.
-        bypassed: how many nodes are left out of the middle; their readers read their first input instead.
+        model: the smallest failing model so far.
+        fed: arrays for its inputs, by name.
+        failure: ONNX Runtime's message for it.
+        bypassed: number of nodes that were removed from the middle; their readers read the node's first input instead.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Shrinker:
         self._dead = {v.name for v in every if v.name and not v.uses() and not v.is_graph_output()}
 
     def shrink(self) -> None:
-        """Make the model as small as the number of runs allows."""
+        """Make ``model`` as small as the limit of runs allows; ``fed``, ``failure`` and ``bypassed`` follow it."""
         only = [n for n in self.model.ir.graph if n.op_type != "Constant"]
         if len(only) < 2 and not self.model.ir.functions and not any(True for n in only for _ in attribute_graphs(n)):
             return
@@ -78,7 +79,11 @@ class Shrinker:
             self._certain(step)
 
     def _certain(self, step: Callable[[], None]) -> None:
-        """Run a step. If its result does not run on the CPU, repeat the step and check each change on the CPU."""
+        """Call a method that makes the model smaller.
+
+        If the result does not run on the CPU, restore the model, and call the method again with a check on the CPU
+        after each change.
+        """
         step()
         if self.model is not self._sure[0] and not self._runs_on_cpu(self.model, self.fed):
             self.model, self.fed, self.failure, self.bypassed = self._sure
@@ -92,7 +97,10 @@ class Shrinker:
         return self._device == "cpu" or not self._prober.shows(model, fed, {}, TOLERANCES["loose"], "cpu")[1]
 
     def _try(self, model: Model, fed: dict[str, Array]) -> bool:
-        """Keep a smaller model if it fails as the part does."""
+        """Replace ``model`` by a smaller one if that fails with the same error; return True if it was replaced.
+
+        ``fed`` has arrays for its inputs, by name.
+        """
         if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
@@ -106,14 +114,17 @@ class Shrinker:
         return True
 
     def _first_time(self, what: str, node: ir.Node) -> bool:
-        """Return True if a change is new at a node; one that failed in a larger model mostly fails again."""
+        """Return True if the change ``what`` has not been tried at a node yet, and note that it has been tried now."""
         known = (what, node.outputs[0].name)
         new = known not in self._tried
         self._tried.add(known)
         return new
 
     def _forget(self, model: Model) -> None:
-        """Drop shapes, which a change made wrong, and nodes and constants that are not needed any more."""
+        """Remove the shapes of ``model``, in place, because a change made them wrong; and nodes that are not needed.
+
+        The outputs get new shapes by inference.
+        """
         for node in model.ir.graph:
             for value in node.outputs:
                 value.shape = None
@@ -121,7 +132,7 @@ class Shrinker:
         declare(model.ir, model.ir.graph.outputs)
 
     def _inline(self) -> None:
-        """Replace the calls of functions by their bodies."""
+        """Try to replace the calls of functions by their bodies."""
         if self.model.ir.functions:
             model = self.model.copy()
             Inline()(model.ir)
@@ -132,7 +143,7 @@ class Shrinker:
             pass
 
     def _opened(self) -> bool:
-        """Replace an If by one of its branches, or a Loop by its body."""
+        """Try to replace an If by one of its branches, or a Loop by its body; return True if one was replaced."""
         for index, node in enumerate(self.model.ir.graph):
             bodies = [name for name, _ in attribute_graphs(node)] if node.op_type in ("If", "Loop") else []
             for name in bodies:
@@ -144,7 +155,7 @@ class Shrinker:
         return False
 
     def _values(self) -> dict[str, Array]:
-        """Return every value of the model, from the CPU; none where it does not run there."""
+        """Return every value of the model by name, as the CPU computes it; empty if the model does not run there."""
         names = {v.name for n in self.model.ir.graph for v in n.outputs if v.name}
         if not names <= self._recorded.keys() and self._asked is not self.model:
             self._asked = self.model
@@ -152,7 +163,7 @@ class Shrinker:
         return self._recorded if names & self._recorded.keys() else {}
 
     def _near_the_end(self) -> None:
-        """Leave out the nodes that are far from the end, by halves."""
+        """Try to remove nodes that are far from the end of the graph, by bisection over the distance."""
         nodes, values = list(self.model.ir.graph), self._values()
         places = {node: i for i, node in enumerate(nodes)}
         far = [0] * len(nodes)
@@ -168,7 +179,10 @@ class Shrinker:
                 low = middle
 
     def _leave_out(self) -> None:
-        """Feed the recorded values instead of a node and of all nodes that only it needs; the largest first."""
+        """Try to remove single nodes, and all nodes that only they need; recorded values are fed instead.
+
+        The removal that leaves the smallest model is tried first.
+        """
         while values := self._values():
             nodes, fewer = list(self.model.ir.graph), []
             for index, node in enumerate(nodes):
@@ -182,7 +196,10 @@ class Shrinker:
                 return
 
     def _without(self, index: int, values: Mapping[str, Array]) -> Model:
-        """Return the model without a node; its inputs become outputs only where the node had no reader."""
+        """Return the model without node ``index``, whose outputs become inputs.
+
+        The node's own inputs become graph outputs only if the node computed a graph output.
+        """
         node = list(self.model.ir.graph)[index]
         part = subset(self.model, set(range(len(self.model.ir.graph))) - {index}, values)[0]
         ends = {v.name for v in self.model.ir.graph.outputs}
@@ -195,7 +212,10 @@ class Shrinker:
         return part
 
     def _free_constants(self) -> None:
-        """Make constants fit other sizes: one element where they are broadcast, starts counted from the front."""
+        """Try to make constants independent of sizes, so that more nodes can be removed later.
+
+        Operands of broadcasting operators get one element, and negative starts of a Slice become positive.
+        """
         model, values = self.model.copy(), self._values()
         graph = model.ir.graph
         for node in graph:
@@ -215,7 +235,10 @@ class Shrinker:
         self._try(model, self.fed)
 
     def _bypass(self, *, only_spine: bool) -> None:
-        """Let the readers of a node read its first input; ``only_spine``: only where all later values depend on it."""
+        """Try to remove nodes by letting their readers read the node's first input.
+
+        ``only_spine``: True to try only nodes after which no other value is needed.
+        """
         index = 0
         while index < len(self.model.ir.graph):
             node = list(self.model.ir.graph)[index]
@@ -234,7 +257,7 @@ class Shrinker:
             index += 1
 
     def _drop_operands(self) -> None:
-        """Drop operands of nodes that accept any number: first halves, then smaller and smaller parts."""
+        """Try to drop operands of nodes that accept any number (Concat, Sum): first halves, then smaller parts."""
         for name in [n.outputs[0].name for n in reversed(self.model.ir.graph) if n.op_type in _MANY]:
             while self._dropped(name):
                 pass
@@ -259,7 +282,7 @@ class Shrinker:
 
 
 def _infers(model: Model) -> bool:
-    """Return True if types and shapes do not contradict each other."""
+    """Return True if strict shape inference succeeds: types and shapes do not contradict each other."""
     try:
         infer_shapes(model.ir, strict=True)
     except OnnxError:
@@ -278,7 +301,7 @@ def _replace_constant(graph: ir.Graph, node: ir.Node, index: int, array: Array) 
 
 
 def _is_spine(graph: ir.Graph, index: int) -> bool:
-    """Return True if only one value is alive across the cut after a node."""
+    """Return True if exactly one value is computed at or before node ``index`` and needed after it."""
     nodes = list(graph)
     behind = {id(n) for n in nodes[index + 1 :]}
     before = [v for n in nodes[: index + 1] for v in n.outputs]
@@ -286,7 +309,7 @@ def _is_spine(graph: ir.Graph, index: int) -> bool:
 
 
 def _open(graph: ir.Graph, node: ir.Node, name: str) -> None:
-    """Replace a node by the nodes of its body; for a Loop, one iteration."""
+    """Replace an If or Loop, in place, by the nodes of its subgraph in the attribute ``name``; a Loop runs once."""
     body = node.attributes[name].as_graph()
     if node.op_type == "Loop":
         first: list[ir.Value | None] = [

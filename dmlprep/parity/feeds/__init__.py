@@ -1,1 +1,1 @@
-"""Feeds: the arrays that models run on, from files, pictures, sound, text, or seeded."""
+"""Feeds (inputs of one run, arrays by name): from files, pictures, sound or text, or generated from a seed."""

@@ -21,7 +21,10 @@ _COMPARES = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqua
 def _readers(
     value: ir.Value, through: frozenset[str] = _AS_IT_IS, functions: Functions | None = None
 ) -> Iterator[tuple[ir.Node, int]]:
-    """Yield nodes that read a value, and the input's index; also through operators, subgraphs and ``functions``."""
+    """Yield the nodes that read a value, each with the index of its input.
+
+    Nodes in subgraphs and in ``functions`` count, and those that read it through operators in ``through``.
+    """
     stack, visited = [value], set()
     while stack:
         current = stack.pop(0)
@@ -38,16 +41,19 @@ def _readers(
 
 
 def _reader(one: Input, operator: str, position: int) -> ir.Node | None:
-    """Return the first node of a standard operator that reads an input at a position."""
+    """Return the first node of a standard operator that reads a graph input as its input number ``position``.
+
+    ``None`` if there is no such node. Positions count from 0.
+    """
     wanted = ("", operator, position)
     return next((node for node, at in _readers(one.value) if (node.domain, node.op_type, at) == wanted), None)
 
 
 def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
-    """Return the constant that a graph compares a lone number with (``sr == 16000``); the first one of several.
+    """Return the constant with which a graph compares ``value``, a single number (``sr == 16000``); otherwise ``None``.
 
-    A graph that compares its input mostly selects a branch by it, and the sizes of the other inputs fit one branch
-    only.
+    If it compares with several constants, the first is returned. Such a graph mostly selects a branch by the number,
+    and the sizes of the other inputs fit one branch only.
     """
     for node, position in _readers(value, _ONE_NUMBER, functions):
         if node.domain != "" or node.op_type not in _COMPARES:
@@ -61,13 +67,14 @@ def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
 
 
 def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Return how many images an input chooses from, where it is RoiAlign's ``batch_indices`` [num_rois].
+    """Return the number of images that valid indices can name, for an input that is RoiAlign's ``batch_indices``.
 
     Args:
-        shapes: shapes of all inputs. If the features have no fixed batch, the first images among the inputs give it.
+        shapes: shapes of all inputs. If the batch of RoiAlign's features is not fixed, that of the first input with
+            four dimensions counts.
 
     Returns:
-        1 where the number is not known; ``None`` where the input is not one of RoiAlign.
+        the number, 1 if it is not known; ``None`` if the input is not ``batch_indices`` of a RoiAlign.
     """
     node = _reader(one, "RoiAlign", 2)
     if node is None:
@@ -79,9 +86,9 @@ def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None
 
 
 def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float] | None:
-    """Return the width and height of RoiAlign's features in the scale of its ``rois`` [num_rois, 4], or ``None``.
+    """Return the width and height within which boxes are valid, for an input that is RoiAlign's ``rois`` [num_rois, 4].
 
-    A box whose end is before its start makes ONNX Runtime fail.
+    ``None`` for other inputs. ``shapes`` are the shapes of all inputs, for features whose size is not fixed.
     """
     node = _reader(one, "RoiAlign", 1)
     if node is None:
@@ -95,10 +102,13 @@ def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[fl
 
 
 def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return a legal ``shape`` [rank] for the Reshape whose target an input is; ``None`` if it is not a target.
+    """Return a valid value for an input that is the target shape of a Reshape; ``None`` for other inputs.
 
-    Sizes that the model declares for the result stay. The last of the others is inferred (-1). The rest are those of
-    the data (0) where it has such an axis, and 1 otherwise.
+    Sizes that the model declares for the result stay. The last of the others is inferred (-1). The rest are copied from
+    the data (0) if it has such an axis, and 1 otherwise.
+
+    Args:
+        shape: shape of the input, [rank of the result].
     """
     node = _reader(one, "Reshape", 1)
     if node is None or len(shape) != 1:

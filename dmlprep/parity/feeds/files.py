@@ -1,4 +1,4 @@
-"""Feeds from files: ``.npz``, ``NAME=file.npy``, a folder of ``.npy``, ONNX ``test_data_set_N``. Never pickle."""
+"""Read feeds from files: ``.npz``, ``NAME=file.npy``, a folder of ``.npy``, ONNX ``test_data_set_N``. Never pickle."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.portable.arrays import Array
 
 FEED_BYTES = 8 << 30
-"""Most bytes of the arrays of one feed, unpacked: a file of some megabytes can unpack to gigabytes."""
+"""Largest size in bytes of the unpacked arrays of one feed: a file of some megabytes can unpack to gigabytes."""
 
 _TENSOR_BYTES = 1 << 31
-"""Most bytes of a protobuf message."""
+"""Largest size in bytes of a protobuf file."""
 
 _OF_ARCHIVES = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, LZMAError)
 _ENDINGS = ("*.npy", "*.npz", "input_*.pb")
@@ -35,16 +35,16 @@ _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set fol
 
 
 _BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, TokenError, RuntimeError, *_OF_ARCHIVES)
-"""Errors that numpy raises for broken files; it parses their headers with Python's own tokenizer."""
+"""Errors that numpy raises for broken files. It parses their headers with Python's own tokenizer."""
 
 
 def unfit_feed(what: str, where: Path | str, fix: str = "") -> InputError:
-    """Return the error on a feed that cannot be used (DP705)."""
+    """Return (do not raise) the error about a feed that cannot be used (DP705)."""
     return InputError(what, where=str(where), fix=fix, code="DP705")
 
 
 class GivenFeed(dict[str, Array]):
-    """A feed of the user's: arrays by input name, and its name in errors (a file's path, ``feeds[0]``)."""
+    """A feed from the user: arrays by input name. ``source`` is its name in errors: a path, or ``feeds[0]``."""
 
     def __init__(self, arrays: Mapping[str, Array], source: str) -> None:
         super().__init__(arrays)
@@ -52,27 +52,29 @@ class GivenFeed(dict[str, Array]):
 
 
 def feed_name(feed: Mapping[str, Array], number: int) -> str:
-    """Return the number of a feed, and the name of its file if it has one: ``feed 2 (page.npz)``."""
+    """Return a name of a feed for messages, from its number and the name of its file if any: ``feed 2 (page.npz)``."""
     path = Path(getattr(feed, "source", ""))
     return f"feed {number} ({path.name})" if path.suffix else f"feed {number}"
 
 
 def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[GivenFeed]:
-    """Read feeds.
+    """Read the user's feeds (inputs of one run each) from files, or take them as arrays.
 
     Each source is one of these:
 
     - arrays by input name (one feed);
     - an ``.npz`` (one feed);
     - a folder of ``.npy`` files named by input (one feed); characters that file names cannot have are percent-encoded;
+    - a folder of ``.npz`` files (one feed each);
     - a ``test_data_set_0`` folder with ``input_0.pb`` ... (one feed), or a folder of such folders (one feed each);
     - ``NAME=file.npy``; all of these together are one feed.
 
     Returns:
-        the feeds; arrays of ``input_0.pb`` without a name are called ``#0``: ``fit_feeds`` names them after the inputs.
+        the feeds. Arrays of ``input_0.pb`` without a name are called ``#0``; ``fit_feeds`` later replaces that by the
+        name of the input.
 
     Raises:
-        InputError: a file is missing, broken, or contains Python objects.
+        InputError: a file is missing, broken, too large, or contains Python objects.
     """
     feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}
@@ -170,7 +172,11 @@ def _check_members(file: BinaryIO, size: int) -> None:
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Check that an array is as long as its header declares, before memory is allocated for it."""
+    """Check that a ``.npy`` file of ``size`` bytes is as long as its header declares, before numpy allocates memory.
+
+    Raises:
+        Unfit: it is too short, or its header cannot be used. A file that is not an array raises nothing.
+    """
     try:
         version = np.lib.format.read_magic(file)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The steps of a frame as an app does them without one: in numpy and Pillow, not with the frame's operators.
+"""Reference code for a frame (pre- and post-processing that dmlprep adds to a graph), in numpy and Pillow.
 
-The proof compares the framed model on raw pictures with these steps around the original. The frame's weights and
-matrices are not used here: Pillow resizes in Pillow's modes, and formulas compute OpenCV's modes.
+The proof compares the framed model on raw pictures with the original between these steps. The frame's own operators and
+weights are not used: Pillow resizes in Pillow's modes, and formulas compute OpenCV's modes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from dmlprep.runtime.tools.pillow import resize
 
 
 def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:
-    """Return the feed of the original where the framed model gets ``feed``, in the original's element types.
+    """Return the feed for the original that belongs to a ``feed`` of the framed model: its pictures are converted.
 
-    The model inside the frame may have FP16 inputs where the original has FP32: the proof covers that too.
+    The pictures get the original's element type, even if the model inside the frame has FP16 inputs, so that the proof
+    covers that difference. Without a frame, the feed is returned unchanged.
 
     Raises:
-        UsageError: Pillow is not installed.
-        ModelRefused: DP305, the note of the frame contradicts itself.
+        UsageError: Pillow is needed, and not installed.
+        ModelRefused: DP305, the metadata of the frame contradicts itself.
     """
     pictures = frame.pictures if frame is not None else []
     with _following():
@@ -36,7 +37,7 @@ def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -
 
 @contextlib.contextmanager
 def _following() -> Iterator[None]:
-    """Raise ``ModelRefused`` where the note of a frame cannot be followed."""
+    """Context manager: turn errors caused by contradictory metadata of a frame into ``ModelRefused``."""
     try:
         yield
     except (ValueError, IndexError, ZeroDivisionError) as error:
@@ -50,14 +51,15 @@ def _type(original: ir.Model, picture: Picture) -> str:
 
 
 def prepared(picture: Picture, pixels: Array, kind: str = "") -> Array:
-    """Return the app's pictures as the model's input.
+    """Convert the app's pictures to the input of the model inside the frame, and return it.
 
     Args:
-        pixels: pictures with the frame's type and sizes.
-        kind: an element type that replaces that of the model inside the frame.
+        picture: the description of the input in the frame.
+        pixels: a batch of pictures, with the type and sizes that the framed model accepts.
+        kind: element type of the result (``float32``); empty: that of the model inside the frame.
 
     Raises:
-        UsageError: Pillow is not installed.
+        UsageError: Pillow is needed, and not installed.
     """
     whole = pixels if picture.layout == "nhwc" else np.moveaxis(pixels, 1, -1)
     pictures = np.stack([_one(picture, one) for one in whole])
@@ -66,7 +68,10 @@ def prepared(picture: Picture, pixels: Array, kind: str = "") -> Array:
 
 
 def _one(picture: Picture, pixels: Array) -> Array:
-    """Return one picture, [height, width, channels] float64, before the conversion to the model's type."""
+    """Convert one picture to the model's size, colours and values; return it as [height, width, channels].
+
+    The result is not yet in the model's element type and layout.
+    """
     image = _resized(picture, _coloured(picture, pixels))
     canvas = np.full((*picture.model_size, image.shape[2]), picture.fill / 255 * picture.white)
     (y, x), (height, width) = picture.offset, image.shape[:2]
@@ -110,10 +115,13 @@ def _resized(picture: Picture, image: Array) -> Array:
 
 
 def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
-    """Resize the first dimension, in float64, as the documentation of OpenCV's ``InterpolationFlags`` defines it.
+    """Return an array whose first dimension is resized as OpenCV's documentation of ``InterpolationFlags`` defines it.
 
     Args:
-        whole: for bytes, which OpenCV weights in steps of 2^-11.
+        name: the mode: ``nearest``, ``area``, ``linear`` or ``cubic``.
+        lines: the array, in float64.
+        size: new size of the first dimension.
+        whole: True for pictures of bytes, for which OpenCV rounds the weights to multiples of 2^-11.
     """
     count = len(lines)
     scale = count / size
@@ -140,7 +148,7 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
 
 
 def _kernel(name: str, x: float) -> float:
-    """Return the weight of a pixel at a distance: the triangle, or Keys' cubic with a = -3/4."""
+    """Return the weight of a pixel at distance ``x``: the triangle (``linear``), or Keys' cubic with a = -3/4."""
     if name == "linear":
         return max(0.0, 1.0 - x)
     a = -0.75
@@ -150,10 +158,12 @@ def _kernel(name: str, x: float) -> float:
 
 
 def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of the framed model where the original returns ``outputs``.
+    """Return the outputs that the framed model should give if the original gives ``outputs``.
+
+    Without a frame, they are the same.
 
     Raises:
-        ModelRefused: DP305, the note of the frame contradicts itself.
+        ModelRefused: DP305, the metadata of the frame contradicts itself.
     """
     framed = dict(outputs)
     if frame is None:
@@ -173,7 +183,11 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
 
 
 def finished(result: Result, output: Array) -> dict[str, Array]:
-    """Return an output of the original (float64) in the app's form."""
+    """Convert an output of the original (float64) as the frame does for the app: classes, top values or a picture.
+
+    Returns:
+        the outputs of the framed model by name, which replace this output.
+    """
     output = _activated(result.activation, output, result.axis)
     if result.take == "all":
         return {result.outputs[0]: output.astype(np.float32)}
@@ -199,7 +213,10 @@ def _activated(name: str, values: Array, axis: int) -> Array:
 
 
 def detected(detect: Detect, outputs: list[Array]) -> dict[str, Array]:
-    """Return boxes, scores, classes and their number, best first, for the outputs ``detect.raw_outputs`` (float64)."""
+    """Return the outputs of a framed detector by name: boxes, scores, classes and their number, best first.
+
+    ``outputs`` are the original's outputs ``detect.raw_outputs``, in float64.
+    """
     table = detect.table
     if table.raw:
         rows = outputs[0] if table.raw_rows else np.swapaxes(outputs[0], 1, 2)
@@ -217,7 +234,7 @@ def detected(detect: Detect, outputs: list[Array]) -> dict[str, Array]:
 
 
 def _in_pixels(detect: Detect, boxes: Array) -> Array:
-    """Return the boxes' corners in pixels of the model's input."""
+    """Return boxes as left, top, right and bottom, in pixels of the model's input."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if detect.table.corners == "cxcywh":
         first, second = first - second / 2, first + second / 2
@@ -228,7 +245,12 @@ def _in_pixels(detect: Detect, boxes: Array) -> Array:
 
 
 def _best_boxes(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
-    """Select the boxes of one picture by the textbook loop of non-maximum suppression."""
+    """Select the boxes of one picture by the textbook loop of non-maximum suppression.
+
+    Returns:
+        boxes in pixels of the app's picture, scores, classes, and the number of boxes. Unused rows are 0, and -1 for
+        classes.
+    """
     table = detect.table
     score, kind = scores.max(-1), scores.argmax(-1)
     survivors: list[int] = []
@@ -249,7 +271,7 @@ def _best_boxes(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Arr
 
 
 def _overlap(one: Array, other: Array) -> float:
-    """Return intersection over union."""
+    """Return the intersection of two boxes divided by their union; 0 if the union is empty."""
     width, height = (min(one[n + 2], other[n + 2]) - max(one[n], other[n]) for n in (0, 1))
     common = max(0.0, width) * max(0.0, height)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]

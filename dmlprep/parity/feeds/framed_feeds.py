@@ -1,4 +1,7 @@
-"""The feeds of a run whose result has a frame: the app's pictures, and the inputs of the model inside the frame."""
+"""The feeds of a run whose result has a frame, which is pre- and post-processing in the graph.
+
+The framed model gets the app's pictures; the model inside the frame gets its own inputs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from dmlprep.passes.framing import Frame, Picture, between
 from dmlprep.portable.arrays import Array
 
 Framing = Callable[[Model], Frame | None]
-"""A function that returns the frame that a model will have; ``None`` for none."""
+"""A function that returns the frame that a model will get, or ``None`` if it will get none."""
 
 
 def feeds_of(
@@ -30,16 +33,22 @@ def feeds_of(
     framing: Framing | None = None,
     **more: Any,
 ) -> RunFeeds:
-    """Return the feeds of a run, ``FramedFeeds`` where there is a frame; ``more`` are arguments of ``RunFeeds``."""
+    """Return the feeds of a run: ``FramedFeeds`` if ``framing`` is set, otherwise ``RunFeeds``.
+
+    ``more`` are further arguments of ``RunFeeds``.
+    """
     if framing is None:
         return RunFeeds(original, user_feeds, sizes, **more)
     return FramedFeeds(original, user_feeds, sizes, framing, **more)
 
 
 class FramedFeeds(RunFeeds):
-    """``RunFeeds`` for a framed model: the user's and the seeded feeds are the framed model's inputs.
+    """``RunFeeds`` for a result with a frame: the user's and the seeded feeds are inputs of the framed model.
 
-    A model without the frame gets them after the steps of the reference pipeline.
+    For a model without the frame, the pictures are converted by reference code in numpy and Pillow.
+
+    Args:
+        framing: a function that returns the frame that a model will get.
     """
 
     def __init__(
@@ -58,12 +67,14 @@ class FramedFeeds(RunFeeds):
         self._values = values or {}
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
-        """Return the app's pictures where ``model`` has the frame, otherwise the inputs inside the frame.
+        """Return feeds for ``model``: the app's pictures if it has the frame, otherwise inputs for inside the frame.
+
+        They are at most ``count`` of the user's feeds, or ``count`` seeded ones. ``rough`` is as in ``RunFeeds.of``.
 
         Raises:
-            InputError: a feed of the user's does not fit the framed model.
+            InputError: a user's feed does not fit the framed model.
             ModelRefused: DP305, the user passed feeds, and the frame does not fit the model.
-            UsageError: Pillow is not installed, with which the reference pipeline resizes.
+            UsageError: Pillow is needed to resize pictures, and not installed.
         """
         there = between(self.original.ir, model.ir)
         try:
@@ -85,7 +96,7 @@ class FramedFeeds(RunFeeds):
         return feeds if there is not None else [inside(frame, feed, self.original.ir) for feed in feeds]
 
     def _fitted(self, frame: Frame, model: Model) -> list[Feed]:
-        """Return the user's feeds, with the values of the inputs that they lack."""
+        """Return the user's feeds after a check, completed with the pinned values of inputs that they lack."""
         inputs = self.original.ir.graph.inputs
         noted = pinned_values(model.ir, inputs)
         fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
@@ -95,7 +106,7 @@ class FramedFeeds(RunFeeds):
         return [with_values(feed, fixed) for feed in fitted]
 
     def fixed_sizes(self, model: Model) -> dict[str, int]:
-        """Return fixed sizes as ``RunFeeds`` does; those of a framed input differ from the original's."""
+        """Return the sizes by ``input:axis`` that ``model`` fixes for the original's inputs, inside its frame."""
         return fixed_sizes(self.original, model)
 
     @property
@@ -105,7 +116,10 @@ class FramedFeeds(RunFeeds):
 
 
 def fixed_sizes(original: Model, result: Model) -> dict[str, int]:
-    """Return sizes by ``input:axis`` that ``result`` fixes for the original's inputs; inside its frame, if any."""
+    """Return the sizes by ``input:axis`` that ``result`` fixes for the original's inputs.
+
+    If ``result`` has a frame, these are the sizes inside the frame, not those of the app's pictures.
+    """
     frame = between(original.ir, result.ir)
     sizes = static_sizes(result)
     for picture in frame.pictures if frame is not None else ():
@@ -114,7 +128,7 @@ def fixed_sizes(original: Model, result: Model) -> dict[str, int]:
 
 
 def _interface(frame: Frame, original: Model) -> Model:
-    """Return a graph with only the inputs of the framed model."""
+    """Return a model without nodes that has the inputs of the framed model, to check feeds against it."""
     inputs = []
     for value in original.ir.graph.inputs:
         if value.name in original.ir.graph.initializers:
@@ -128,7 +142,7 @@ def _interface(frame: Frame, original: Model) -> Model:
 
 
 def _seeded(picture: Picture, seed: int, *, smooth: bool) -> Array:
-    """Return a picture as an app passes it, with whole levels where it has bytes."""
+    """Return a generated picture in the form in which an app passes it: bytes, or numbers from 0 to white."""
     rng = np.random.default_rng([seed, zlib.crc32(picture.name.encode())])
     levels = make_image(rng, picture.shape, np.dtype(np.uint8), smooth=smooth)
     values: Array = (levels / 255 * picture.white if not picture.bytes else levels).astype(picture.type)

@@ -1,4 +1,4 @@
-"""Feeds: one array per graph input, seeded to suit its type and role, or from the user and checked."""
+"""Generate feeds (one array for each graph input) from a seed, to suit type and role; and check the user's feeds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Feed = dict[str, Array]
 
 
 _BYTES_PER_ELEMENT = 16
-"""Bytes for each element while a seeded feed is generated: numbers are drawn in FP64, then converted."""
+"""Memory in bytes for each element while a seeded feed is generated: numbers are drawn in FP64, then converted."""
 
 
 def static_sizes(model: Model) -> dict[str, int]:
-    """Return sizes by ``input:axis`` of every fixed axis: with them, a pinned model's feeds fit its original too."""
+    """Return the sizes of all fixed axes of a model's inputs, by ``input:axis``."""
     return {
         f"{one.name}:{axis}": dim
         for one in graph_inputs(model)
@@ -48,7 +48,7 @@ def make_feeds(
     rough: bool = False,
     values: Mapping[str, Array] | None = None,
 ) -> list[Feed]:
-    """Generate seeded feeds for a model.
+    """Return feeds for a model, generated from a seed to suit the type and role of each input.
 
     - Token ids are within the rows of the table that they index; token types are zero.
     - Masks are ones, with a padded tail in one row. Positions continue after the cache, and caches are small.
@@ -59,9 +59,12 @@ def make_feeds(
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); otherwise small defaults.
-        like: the model with more shapes known: ranks, and tighter limits of indices.
-        rough: True for images of noise only at odd seeds. FP16 can be right on surfaces and wrong on textures. In FP32,
-            noise shows how ill-conditioned untrained networks are, and not a fault of the device.
+        count: number of feeds.
+        seed: seed of the first feed; the next feeds have the next numbers.
+        like: a prepared form of the model, in which more ranks and tighter limits of indices are known.
+        rough: True to use noise alone for images at odd seeds. FP16 can be right on surfaces and wrong on textures. In
+            FP32, noise shows how ill-conditioned untrained networks are, and not a fault of the device.
+        values: arrays for inputs that are not generated, by name.
 
     Raises:
         UsageError: too many feeds are requested, or feeds that are too large.
@@ -94,11 +97,11 @@ def make_feeds(
 
 
 _BRANCH = "use_cache_branch"
-"""An input of a decoder that Optimum merged from two: True to read the cache. Even seeds set it to True."""
+"""Name of an input of decoders that Optimum merged from two: True to read the cache. Even seeds set it to True."""
 
 
 def _empty_caches(inputs: Sequence[Input]) -> dict[str, int]:
-    """Return cache sizes for the first run of a merged decoder, which has no cache; its attention mask needs them."""
+    """Return sizes by ``input:axis`` of empty caches, for the first run of a merged decoder; empty for other models."""
     past = {one.name: one.dims[2] for one in inputs if one.name.startswith("past") and one.dims and len(one.dims) == 4}
     others = {dim for one in inputs if one.name not in past for dim in one.dims or ()}
     merged = any(one.name == _BRANCH for one in inputs)
@@ -106,7 +109,11 @@ def _empty_caches(inputs: Sequence[Input]) -> dict[str, int]:
 
 
 def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a feed that is too large for the memory limit, before it is generated."""
+    """Check that feeds of these shapes are within the model's memory limit, before they are generated.
+
+    Raises:
+        UsageError: DP703, they are too large.
+    """
     needed = _BYTES_PER_ELEMENT * sum(math.prod(shape) for shape in shapes.values())
     if needed <= model.budget.most_bytes:
         return
@@ -122,7 +129,10 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _compared(model: Model, one: Input) -> int | float | None:
-    """Return the constant that the graph compares a number with, if the input's type can represent it."""
+    """Return the constant with which the graph compares an input that is a single number.
+
+    ``None`` if there is no such constant, or the input's type cannot represent it.
+    """
     if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
         return None
     number, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
@@ -131,7 +141,7 @@ def _compared(model: Model, one: Input) -> int | float | None:
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
-    """Return the smaller of the limits that both models set for an input."""
+    """Return the smaller of both models' limits for indices in the input ``name``; ``None`` if there is no limit."""
     models = [model] if like is None else [model, like]
     limits = [index_limit(one, value) for one in models for value in one.ir.graph.inputs if value.name == name]
     return min((limit for limit in limits if limit is not None), default=None)
@@ -214,7 +224,7 @@ def _fill(
 
 
 def _mask(shape: tuple[int, ...], seed: int) -> Array:
-    """Return ones with padding at the end of the last row; a single row has padding for odd seeds only."""
+    """Return a mask of ones, with zeros (padding) at the end of the last row; of a single row for odd seeds only."""
     mask = np.ones(shape)
     if len(shape) >= 2 and shape[-1] >= 2 and (shape[0] > 1 or seed % 2):
         mask[-1, ..., -max(1, shape[-1] // 4) :] = 0
@@ -230,7 +240,11 @@ def _positions(
 
 
 def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:
-    """Return a picture of zero mean and unit variance, smooth or noise alone; bytes 0 to 255 for integer types."""
+    """Return a generated picture of zero mean and unit variance; for integer types ``kind``, with values 0 to 255.
+
+    The result is a floating-point array. ``smooth``: True for waves with some noise, False for noise alone. Values for
+    int8 end at 127.
+    """
     if 0 in shape:
         return np.zeros(shape)
     # In place: an 8K picture has 100 million numbers.
@@ -258,18 +272,18 @@ def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype,
 
 
 _LARGE = 1 << 23
-"""Numbers in a picture above which it is generated in float32."""
+"""Number of elements above which a picture is generated in float32 instead of float64."""
 
 
 def _parts(whole: Array) -> Iterator[Array]:
-    """Yield views on all parts of a contiguous array, in order."""
+    """Yield views on a contiguous array, one part of ``_LARGE`` elements after the other."""
     flat = whole.reshape(-1)
     for start in range(0, flat.size, _LARGE):
         yield flat[start : start + _LARGE]
 
 
 def _moments(picture: Array) -> tuple[float, float]:
-    """Return mean and standard deviation."""
+    """Return mean and standard deviation of a picture."""
     if picture.size <= _LARGE:
         return float(picture.mean()), float(picture.std())
     mean = float(picture.mean())
@@ -278,11 +292,11 @@ def _moments(picture: Array) -> tuple[float, float]:
 
 
 _SOUND = 256
-"""Fewest samples of a signal with notes."""
+"""Fewest samples of a generated signal that has notes; a shorter one is noise."""
 
 
 def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> Array:
-    """Return notes that fade, faint noise, and silence at the end: loud and quiet parts.
+    """Return a generated sound with loud and quiet parts: notes that fade, faint noise, and silence at the end.
 
     A spectrum of noise alone has no small values. The logarithm of small values is where FP16 breaks a model of sound.
     """
@@ -305,10 +319,17 @@ def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> 
 def fit_feeds(
     model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "", optional: Collection[str] = ()
 ) -> list[Feed]:
-    """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) become inputs by index.
+    """Check the user's feeds against a model, and return them with their names completed.
+
+    Arrays named ``#0``, ``#1`` (from ``input_0.pb``) get the name of the input with that index.
+
+    Args:
+        where: name of the feeds in errors, for feeds without a file.
+        optional: names of inputs that a feed may lack.
 
     Raises:
-        InputError: a name, type or shape does not fit; the text names it, and what the model has.
+        InputError: a name, type or shape does not fit, or an input is missing; the text names it, and what the model
+            has.
     """
     inputs = {one.name: one for one in graph_inputs(model)}
     order = list(inputs)
@@ -331,12 +352,12 @@ def fit_feeds(
 
 
 def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
-    """Check names and shapes of feeds against a model whose element types may differ from theirs.
+    """Check names and shapes of feeds against a model, but not element types, which may differ.
 
-    The model may lack inputs whose values were pinned.
+    A feed may have inputs that the model lacks because their values were pinned.
 
     Raises:
-        InputError: as ``fit_feeds``; it names the user's file for a feed of the user's, and ``where`` otherwise.
+        InputError: a name or shape does not fit. It names the file of a user's feed; for other feeds, ``where``.
     """
     gone = set(pinned_values(model.ir)) - {v.name for v in model.ir.graph.inputs}
     for feed in feeds:

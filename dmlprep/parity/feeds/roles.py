@@ -1,4 +1,4 @@
-"""The role of an input for the model: token ids, a mask, positions, an image; from its name, type and first readers."""
+"""Guess the role of an input (token ids, a mask, positions, an image) from its name, its type and its readers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _PASS_ON = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
      "Transpose", "Unsqueeze", "Where"}
 )  # fmt: skip
-"""Operators that pass values on, so that an index at their input is an index at their output."""
+"""Operators that pass the values of their first input on, so that indices at the input are indices at the output."""
 
 _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:
-    """Return the rows of the smallest table that ``value`` indexes, also in subgraphs and functions, or ``None``."""
+    """Return the number of rows of the smallest table that ``value`` indexes; ``None`` if it indexes no known table.
+
+    Readers in subgraphs and functions count too.
+    """
     limits: list[int] = []
     visited: set[ir.Value] = set()
     stack = [value]
@@ -64,7 +67,7 @@ def _rows(node: ir.Node, position: int) -> int | None:
 
 
 def _size(table: ir.Value | None, axis: int) -> int | None:
-    """Return a size of a table, where it is known without reading values."""
+    """Return the size of a table along ``axis``; ``None`` if it is not known without reading values."""
     if table is None or table.shape is None:
         producer = table.producer() if table is not None else None
         if producer is not None and producer.op_type == "Constant":
@@ -81,7 +84,10 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
 
 
 def role(one: Input, limit: int | None) -> Role:
-    """Return the role of an input."""
+    """Return the role of an input, guessed from its name, type and shape; ``plain`` if no other role fits.
+
+    ``limit`` is the result of ``index_limit`` for it.
+    """
     name = one.name.lower()
     rank = len(one.dims or ())
     integer = one.dtype is not None and one.dtype.is_integer()

@@ -1,4 +1,4 @@
-"""The feeds of one run, the user's or seeded ones, which the steps that run the model share with the proof."""
+"""The feeds of one run: the user's, or seeded ones. Steps that run the model and the proof use the same feeds."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ class RunFeeds:
     for every later model of these sizes: a search and the proof of its result use the same numbers.
 
     Args:
+        original: the original model.
+        user_feeds: the user's feeds; if empty, feeds are generated from seeds.
         sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
-        values: values that pins fix for inputs. The user's feeds may lack these inputs.
-        rough: True if odd seeds are noise (see ``make_feeds``) where the caller does not choose.
+        values: values that pins fix for inputs, by input name. The user's feeds may lack these inputs.
+        rough: the default of ``rough`` in ``of``: True if seeded pictures with an odd seed are noise.
 
     Raises:
-        InputError: a feed of the user's does not fit the original, or has another value than is fixed; or a size is for
-            a dimension that the original does not have.
+        InputError: a user's feed does not fit the original, or has another value for an input than the pin; or a size
+            is for a dimension that the original does not have.
     """
 
     def __init__(
@@ -62,11 +64,11 @@ class RunFeeds:
 
         Args:
             model: the original, or a model prepared from it. Seeded feeds have its fixed sizes, and respect the limits
-                of indices that are known there.
-            rough: as in ``make_feeds``; ``None``: as this run's feeds are.
+                of indices that are known for it.
+            rough: as in ``make_feeds``; ``None``: the default of this object.
 
         Raises:
-            InputError: a feed of the user's does not fit the model as it is now.
+            InputError: a user's feed does not fit the model in its present state.
             CheckNotRun: no feed can be generated for an input.
         """
         inputs = self.original.ir.graph.inputs
@@ -89,27 +91,27 @@ class RunFeeds:
         return self._seeded_feeds[:count]
 
     def fixed_sizes(self, model: Model) -> dict[str, int]:
-        """Return sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
+        """Return the sizes by ``input:axis`` of all axes that ``model`` fixes."""
         return static_sizes(model)
 
     @property
     def user_count(self) -> int:
-        """The number of feeds from the user."""
+        """The number of the user's feeds; 0 if the feeds are seeded."""
         return len(self._user_feeds)
 
     @property
     def source(self) -> Literal["given", "seeded"]:
-        """The origin of the feeds."""
+        """The origin of the feeds: ``given`` by the user, or ``seeded``."""
         return "given" if self.user_count else "seeded"
 
     def other_sizes(self, model: Model) -> bool:
-        """Change the sizes of later feeds that are not set: batch 1, then 4 and 16 times the length as well.
+        """Choose other sizes for later seeded feeds, for a model that does not run on the default sizes.
 
-        A batch may be free in name only (a Reshape traced at batch 1) and run with 1 alone. Convolutions without
-        padding need some length.
+        Each call takes the next choice for sizes that are not set: batch 1, then also 4 and 16 times the length. A
+        model may run with batch 1 alone although its batch is free, and convolutions without padding need some length.
 
         Returns:
-            True if there were other sizes; otherwise the feeds are the first ones again.
+            True if there was another choice; False if all were tried: later feeds have the default sizes again.
         """
         if self._others is None:
             self._others = [] if self.user_count else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
@@ -134,16 +136,16 @@ class RunFeeds:
 
 
 def sizes_text(feed: Mapping[str, Array]) -> str:
-    """Return the shapes of a feed's first inputs in a few words."""
+    """Return the shapes of a feed's first three inputs as text, for messages."""
     shown = [f"{name} {list(array.shape)}" for name, array in feed.items()]
     return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
 def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
-    """Compare a feed of the user's with the values that are fixed.
+    """Check that a user's feed agrees with the values that pins fix for inputs; a feed may lack these inputs.
 
     Raises:
-        InputError: it has another value for such an input.
+        InputError: the feed has another value for such an input.
     """
     for name, value in values.items():
         if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
@@ -153,16 +155,16 @@ def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
 
 
 def with_values(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
-    """Add the values of inputs that a feed lacks."""
+    """Return the feed, completed with ``fixed`` values of inputs that it lacks."""
     filled = {**fixed, **feed}
     return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled
 
 
 def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
-    """Check that sizes are for dimensions that the inputs have.
+    """Check that each size is for a dimension that an input of the model has, by name or by ``input:axis``.
 
     Raises:
-        InputError: a size is for another dimension.
+        InputError: a size is for an unknown dimension.
     """
     known = free_dimensions(graph_inputs(model))
     for name in sizes:
@@ -172,19 +174,24 @@ def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
 
 
 _TIMES = (4, 16)
-"""Factors for lengths of synthetic inputs, tried where the model does not run on the default ones."""
+"""Factors for the lengths of seeded inputs, tried if the model does not run on the default lengths."""
 
 _MOST = 1 << 24
-"""Most elements of a feed that is made longer."""
+"""Largest number of elements in a seeded feed with longer inputs."""
 
 _FEWEST = 8
-"""Fewest elements of an input that counts as data, and not as a scale, size or bound."""
+"""Fewest elements of an input that counts as data; a smaller one may be a scale, a size or a bound."""
 
 _UPPER, _LOWER = ("max", "upper", "high"), ("min", "lower", "low")
 
 
 def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]) -> set[str]:
-    """Return the names of outputs that show nothing on these feeds: they do not vary, or have no finite numbers."""
+    """Return the names of outputs that prove nothing on these feeds: they do not vary, or have no finite numbers.
+
+    Args:
+        groups: the outputs in the groups in which they are compared.
+        outputs: outputs by name, for each feed.
+    """
     # The widest tolerance: an output that is not constant by it is not constant by any other.
     widest = choose_tolerance("auto", fp16=True, quantized=True, device="cpu")
     mute = {name for name in outputs[0] if not any(tells_something(feed[name]) for feed in outputs if name in feed)}
@@ -192,15 +199,15 @@ def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]
 
 
 def vanishes(outputs: Mapping[str, Array]) -> bool:
-    """Return True if an output is zero up to rounding."""
+    """Return True if any floating-point output is zero up to rounding in all elements."""
     floats = [a for a in outputs.values() if a.size and a.dtype.kind == "f"]
     return any(np.all(np.isfinite(a)) and float(np.max(np.abs(a))) <= FLOOR for a in floats)
 
 
 def variations(feed: Mapping[str, Array], frozen: Collection[str]) -> Iterator[dict[str, Array]]:
-    """Yield variations of a seeded feed on which outputs vary more: values of one sign, wider bounds.
+    """Yield up to three variations of a seeded feed on which more outputs may vary: values of one sign, wider bounds.
 
-    Shapes and types are the same, and inputs in ``frozen`` stay as they are.
+    Shapes and types are the same, and inputs whose names are in ``frozen`` stay as they are.
     """
     data = [n for n, a in feed.items() if a.dtype.kind == "f" and a.size >= _FEWEST and n not in frozen]
     bounds = {n: _wider(n, a) for n, a in feed.items() if a.size == 1 and a.dtype.kind in "fi" and n not in frozen}
@@ -214,7 +221,7 @@ def variations(feed: Mapping[str, Array], frozen: Collection[str]) -> Iterator[d
 
 
 def _wider(name: str, bound: Array) -> Array | None:
-    """Return a lone number that is a bound by its name, moved so that more values are within it, or ``None``."""
+    """Return a wider bound: 1000 times an upper one (by its name), or 0 for a lower one; ``None`` for other inputs."""
     called = name.lower()
     upper, lower = (any(word in called for word in words) for words in (_UPPER, _LOWER))
     if upper == lower:

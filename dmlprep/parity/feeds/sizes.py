@@ -1,4 +1,4 @@
-"""Sizes for the free dimensions of a model's inputs: set ones, expressions of them, small defaults by name."""
+"""Choose sizes for the free dimensions of a model's inputs: sizes that are set, expressions of these, or defaults."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Input:
     """A graph input that must be fed.
 
     Attributes:
-        dtype: element type; ``None`` where the input is not a tensor or has no type.
-        dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` instead of the tuple where the rank
-            is not known.
-        spelled: each dimension's name in the file, including ``None`` and ``?``, which are not real names.
+        dtype: element type; ``None`` if the input is not a tensor or has no type.
+        dims: for each axis its size, or the name of a free dimension, or ``None`` for a free one without a name;
+            ``None`` instead of the tuple if the rank is not known.
+        spelled: the name of each free dimension as it is in the file, even ``None`` and ``?``, which are not real
+            names; empty for fixed sizes.
     """
 
     name: str
@@ -35,13 +36,13 @@ class Input:
 
     @property
     def numpy_type(self) -> np.dtype:
-        """The element type of arrays for a tensor input."""
+        """The element type as numpy's type; the input must be a tensor with a type."""
         assert self.dtype is not None
         return np.dtype(self.dtype.numpy())
 
 
 def is_anonymous(name: str | None) -> bool:
-    """Return True if a name does not identify a dimension: exporters use ``None`` and ``?`` for unrelated ones."""
+    """Return whether a name identifies no dimension: exporters use ``None`` and ``?`` for unrelated dimensions."""
     return name is None or name.strip() in ("", "None", "?", "-1", "unk__0")
 
 
@@ -52,7 +53,7 @@ def _dim(dim: int | ir.SymbolicDim) -> Dim:
 
 
 def graph_inputs(model: Model) -> list[Input]:
-    """Return the inputs that must be fed, in order; initializers that are inputs as well (IR 3) are left out."""
+    """Return the inputs of a model that must be fed, in order; initializers that are inputs too (IR 3) are left out."""
     inputs = []
     for value in model.ir.graph.inputs:
         if value.name in model.ir.graph.initializers:
@@ -65,7 +66,7 @@ def graph_inputs(model: Model) -> list[Input]:
 
 
 def free_dimensions(inputs: Sequence[Input]) -> set[str]:
-    """Return everything that a size can be set for: names of dimensions, and ``input:axis`` for every axis."""
+    """Return all keys for which a size can be set: names of free dimensions, and ``input:axis`` for every axis."""
     names: set[str] = set()
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
@@ -78,7 +79,10 @@ def free_dimensions(inputs: Sequence[Input]) -> set[str]:
 
 
 def _spelled_out(inputs: Sequence[Input], known_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Apply a size for an anonymous dimension (``None``) to each such dimension, as sizes by input and axis."""
+    """Return the sizes with those for unreal names (``None``, ``?``) added as ``input:axis``, for each axis so named.
+
+    Sizes that are already set by ``input:axis`` do not change.
+    """
     sizes = dict(known_sizes)
     for one in inputs:
         for axis, text in enumerate(one.spelled):
@@ -110,7 +114,10 @@ def _names(text: str) -> list[str]:
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
-    """Compute a dimension expression (``past + seq``, ``past_plus_seq``); return ``None`` where a part is unknown."""
+    """Return the size of a dimension by its name or expression (``past + seq``, ``past_plus_seq``).
+
+    ``sizes`` are known sizes by name; the result is ``None`` if a part of the expression is unknown.
+    """
     if text in sizes:
         return sizes[text]
     if "_plus_" in text:
@@ -157,17 +164,17 @@ _BY_NAME: tuple[tuple[str, int], ...] = (
 
 
 _SIGNAL = 512
-"""Samples of a signal of free length, which suit small speech models (frames of 512 at 16 kHz; wav2vec2 needs 400)."""
+"""Default length in samples of a signal, for small speech models (frames of 512 at 16 kHz; wav2vec2 needs 400)."""
 
 _FRAMES = frozenset(("Conv", "DFT", "STFT"))
 _RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
 
 
 def is_signal(one: Input) -> bool:
-    """Return True if an input is sound, or a similar signal: floats that a convolution or a transform reads.
+    """Return True if an input seems to be sound or a similar signal.
 
-    The shape is [batch, samples], or one more axis of size 1. A Pad that mirrors the ends, as centred frames need it,
-    is a sign too.
+    It must be of a floating-point type and of shape [samples], [batch, samples], or with one more axis of size 1. And
+    a convolution, a Fourier transform, or a Pad that mirrors the ends must read it.
     """
     dims = one.dims or ()
     if one.dtype is None or not one.dtype.is_floating_point() or not 1 <= len(dims) <= 3:
@@ -190,7 +197,7 @@ def is_signal(one: Input) -> bool:
 
 
 def batch_axis(one: Input) -> int:
-    """Return the axis of the batch: by its name, or 1 for a recurrent state [layers, batch, hidden], otherwise 0."""
+    """Return the index of the batch axis: by name, or 1 for a recurrent state [layers, batch, hidden], otherwise 0."""
     dims = one.dims or ()
     for axis, dim in enumerate(dims):
         if isinstance(dim, str) and re.search(r"batch|^bs?$", dim.lower()):
@@ -199,7 +206,7 @@ def batch_axis(one: Input) -> int:
 
 
 def is_length(one: Input, axis: int, dim: Dim) -> bool:
-    """Return True if a free dimension is a length of its own: not a batch, channels or a sum."""
+    """Return True if a free dimension is an independent length: not a batch, channels, or a sum of other lengths."""
     batch = axis == batch_axis(one) and not (len(one.dims or ()) == 1 and is_signal(one))
     name = dim if isinstance(dim, str) else "_"
     return not (
@@ -208,21 +215,21 @@ def is_length(one: Input, axis: int, dim: Dim) -> bool:
 
 
 def batch_name(one: Input) -> str:
-    """Return the name of the batch's dimension; empty where it has none, or has the name of a length."""
+    """Return the name of the batch dimension of an input; empty if it has no name, or the name of a length."""
     dim = one.dims[batch_axis(one)] if one.dims else None
     is_batch = isinstance(dim, str) and ("batch" in dim.lower() or not re.search(_LENGTH_NAMES, dim.lower()))
     return dim if isinstance(dim, str) and is_batch else ""
 
 
 def caches(one: Input) -> bool:
-    """Return True if an input is a cache of GroupQueryAttention, whose results at padded tokens are undefined."""
+    """Return True if an input is the cache of a GroupQueryAttention, for which inputs must have no padded tokens."""
     return bool(_cache_sizes(one))
 
 
 def _cache_sizes(one: Input) -> dict[int, int]:
-    """Return sizes by axis for a cache [batch, heads, past, head size] that GroupQueryAttention reads.
+    """Return sizes by axis for a cache input [batch, heads, past, head size] that a GroupQueryAttention reads.
 
-    They follow from the attributes and the query: onnxruntime-genai's models leave the last one free.
+    They follow from the node's attributes and its query; the past is 0. Empty for other inputs.
     """
     for node, position in one.value.uses() if len(one.dims or ()) == 4 else ():
         if (node.domain, node.op_type) != ("com.microsoft", "GroupQueryAttention") or position not in (3, 4):
@@ -259,7 +266,7 @@ def _default(one: Input, axis: int, dim: Dim) -> int:
 
 
 def resolve_shapes(inputs: Sequence[Input], known_sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return a shape for every input.
+    """Return a shape for every input, with small default sizes for dimensions whose size is neither set nor follows.
 
     Args:
         known_sizes: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements; names
@@ -294,7 +301,7 @@ def resolve_shapes(inputs: Sequence[Input], known_sizes: Mapping[str, int]) -> d
 
 
 def known_shape(inputs: Sequence[Input], one: Input, known_sizes: Mapping[str, int]) -> list[int | None]:
-    """Return the sizes of an input that are fixed, set or follow from such sizes; ``None`` for others."""
+    """Return for each axis of an input its size, if it is fixed, set, or follows from set sizes; otherwise ``None``."""
     sizes = _spelled_out(inputs, known_sizes)
     known: list[int | None] = []
     for axis, dim in enumerate(one.dims or ()):
@@ -317,13 +324,16 @@ def _size(inputs: Sequence[Input], one: Input, axis: int, dim: Dim, sizes: Mappi
 
 
 def _is_total(one: Input, axis: int, dim: Dim) -> bool:
-    """Return True if a dimension is the length of past and present: an attention mask's last axis, or named so."""
+    """Return True if a dimension is the length of past and new tokens: axis 1 of an attention mask, or by its name."""
     named = isinstance(dim, str) and "total" in dim.lower()
     return named or ("attention_mask" in one.name.lower() and axis == 1 and not isinstance(dim, int))
 
 
 def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
-    """Return the length of the tokens plus that of the cache, where the inputs have both."""
+    """Return the number of new tokens plus that of tokens in the cache, which is 0 without a cache.
+
+    ``None`` if the model has no input of tokens, or a number is unknown.
+    """
     flat = (i for i in inputs if len(i.dims or ()) >= 2)
     tokens = next((i for i in flat if re.search(r"input_ids|tokens|inputs_embeds", i.name)), None)
     if tokens is None:
@@ -335,7 +345,7 @@ def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
 
 
 def _is_past(one: Input) -> bool:
-    """Return True if an input is a cache [batch, heads, past, head size], by its name or its free sizes."""
+    """Return True if an input is a cache of keys or values, [batch, heads, past, head size], by name or free sizes."""
     dims = one.dims or ()
     if len(dims) != 4 or one.dtype is None or not one.dtype.is_floating_point():
         return False
@@ -344,7 +354,10 @@ def _is_past(one: Input) -> bool:
 
 
 def _known(one: Input, axis: int, sizes: Mapping[str, int]) -> int | None:
-    """Return a size that is fixed, set, or follows from these; an anonymous one has its default, others ``None``."""
+    """Return the size of an axis if it is fixed, set, or follows from set sizes.
+
+    Otherwise: the default for a dimension without a name, ``None`` for one with a name.
+    """
     dim = (one.dims or ())[axis]
     if f"{one.name}:{axis}" in sizes:
         return sizes[f"{one.name}:{axis}"]

@@ -1,4 +1,4 @@
-"""The frame around a model: plain ONNX operators that read the app's pictures and write the results that it needs."""
+"""Frames: pre- and post-processing as ONNX nodes of the model, from the app's pictures to the results that it needs."""
 
 from dmlprep.passes.framing.frame import Detect, Frame, Picture, Result, between, frame_of
 from dmlprep.passes.framing.options import DetectOptions, PictureOptions, ResultOptions

@@ -1,6 +1,6 @@
-"""A frame with all its numbers, and its note in a framed model.
+"""A frame (pre- and post-processing in the graph) with all its numbers, and its note in the metadata of a framed model.
 
-The proof reads the note to compute the original's inputs.
+The proof reads the note to compute the inputs of the original model from the app's pictures.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ Layout = Literal["nchw", "nhwc"]
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A framed input: it accepts the app's pictures.
+    """A framed input: the pre-processing from the app's pictures to the input of the model.
 
     Attributes:
         name: the input's name, the same with and without the frame.
-        batch: pictures in one call.
-        size, type, layout, colour, white: properties of the app's pictures; the size is height and width.
-        mode: the resize to follow: library and filter.
-        resized: height and width after the resize.
-        offset: row and column, in the model's picture, of the resized picture's corner; negative where it is cut.
-        fill: brightness around the picture, 0 to 255.
-        scale, mean, deviation: as in ``PictureOptions``; mean and deviation for each channel of the model.
-        model_size, model_type, model_layout, model_colour: properties of the picture that the model reads.
+        batch: number of pictures in one call.
+        size, type, layout, colour, white: properties of the app's pictures. The size is height and width; ``white`` is
+            the number that means white.
+        mode: the library and filter whose resize the frame computes.
+        resized: height and width after the resize, in pixels.
+        offset: row and column of the top left corner of the resized picture in the model's picture; negative if the
+            resized picture is cut there.
+        fill: brightness of the border around the picture, 0 (black) to 255 (white).
+        scale, mean, deviation: as in ``PictureOptions``; one mean and deviation for each channel of the model.
+        model_size, model_type, model_layout, model_colour: properties of the picture that the original model reads.
     """
 
     name: str
@@ -57,28 +59,29 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the input for the app."""
+        """Shape of the framed model's input, which the app passes."""
         return _shape(self.layout, self.batch, len(self.colour) if self.colour != "gray" else 1, self.size)
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """Sizes of the input for the model."""
+        """Shape of the original model's input."""
         return _shape(self.model_layout, self.batch, len(self.mean), self.model_size)
 
     @property
     def bytes(self) -> bool:
-        """Return whether the pictures are whole numbers, which a resize rounds to whole numbers."""
+        """Return whether the app's pictures are uint8, so that a resize rounds to whole numbers."""
         return self.type == "uint8"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A framed output: it gives the result that the app needs.
+    """A framed output: the post-processing from an output of the model to the result that the app needs.
 
     Attributes:
-        name: name of the original's output.
+        name: name of the original model's output.
         outputs: names of the outputs that replace it.
-        activation, axis, take, top, index_type: as in ``ResultOptions``. A negative axis means that there is none.
-        layout, colour, model_layout, model_colour, scale, mean, deviation: properties of a picture.
+        activation, axis, take, top, index_type: as in ``ResultOptions``; the axis is not negative.
+        layout, colour, model_layout, model_colour, scale, mean, deviation: as in ``ResultOptions``, for a picture; mean
+            and deviation for each channel.
     """
 
     name: str
@@ -98,13 +101,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detect(msgspec.Struct, frozen=True, kw_only=True):
-    """Boxes that replace raw outputs.
+    """A framed detector: the post-processing from raw outputs to boxes that an app can draw.
 
     Attributes:
-        table: as in the recipe; ``candidates`` and ``count`` are limited to the number of boxes.
-        raw_outputs: the outputs that the boxes replace.
-        outputs: names of boxes, scores, classes and their number.
-        model_size: height and width of the picture that the model reads.
+        table: the options in the recipe, with ``candidates`` and ``count`` limited to the number of boxes.
+        raw_outputs: names of the outputs that the boxes replace.
+        outputs: names of the new outputs: boxes, scores, classes, and the number of boxes.
+        model_size: height and width of the picture that the original model reads.
         size, resized, offset: properties of the app's picture, as in ``Picture``.
     """
 
@@ -118,7 +121,7 @@ class Detect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole frame: the framed inputs, outputs and detector, and the step's options (``table``)."""
+    """A whole frame: the framed inputs, outputs and detector, and the options of the step ``frame`` (``table``)."""
 
     pictures: list[Picture] = []
     results: list[Result] = []
@@ -126,7 +129,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     table: dict[str, Any] = {}
 
     def picture(self, name: str) -> Picture | None:
-        """The frame of an input."""
+        """The framed input of this name; ``None`` if the frame has none."""
         return next((p for p in self.pictures if p.name == name), None)
 
 
@@ -135,12 +138,12 @@ def _shape(layout: Layout, batch: int, channels: int, size: tuple[int, int]) -> 
 
 
 def note_frame(model: ir.Model, frame: Frame) -> None:
-    """Write the note into the model's metadata."""
+    """Write the frame as a note into the model's metadata, in place."""
     model.metadata_props[_KEY] = msgspec.json.encode(frame).decode()
 
 
 def frame_of(model: ir.Model) -> Frame | None:
-    """Return the frame from the note in a model.
+    """Return the frame from the note in a model's metadata; ``None`` without a note.
 
     Raises:
         ModelRefused: DP305, the note is not readable.
@@ -155,16 +158,16 @@ def frame_of(model: ir.Model) -> Frame | None:
 
 
 def unfit(why: str) -> ModelRefused:
-    """Return DP305 for a note that another program or version wrote."""
+    """Return the error DP305 for a note that does not fit; the fix says to prepare the model again."""
     fix = "prepare the model again with this version of dmlprep"
     return ModelRefused(why, where=f"metadata {_KEY}", code="DP305", fix=fix)
 
 
 def between(original: ir.Model, prepared: ir.Model) -> Frame | None:
-    """Return the frame that only one of the models has; ``None`` where both have it, or neither.
+    """Return the frame of ``prepared`` if ``original`` has none; otherwise ``None``.
 
     Raises:
-        ModelRefused: DP305, the note describes other inputs than the two have.
+        ModelRefused: DP305, the note is not readable, or describes other inputs than the models have.
     """
     frame = None if _KEY in original.metadata_props else frame_of(prepared)
     for picture in frame.pictures if frame is not None else ():
@@ -177,7 +180,11 @@ def between(original: ir.Model, prepared: ir.Model) -> Frame | None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Compare the inputs and outputs of a framed model with its note; ``InternalError`` where they differ."""
+    """Compare the inputs and outputs of a framed model with its note; a model without a note passes.
+
+    Raises:
+        InternalError: they differ.
+    """
     frame = frame_of(model)
     if frame is None:
         return

@@ -1,4 +1,4 @@
-"""The tables of a frame in a recipe."""
+"""The options of a frame in a recipe: tables for inputs, outputs and a detector."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ Mode: TypeAlias = Literal[
     "opencv-area",
     "opencv-cubic",
 ]
-"""The library and the filter of a resize: Pillow's ``Resampling``, OpenCV's ``INTER_``. All of Pillow's filters average
-when a picture shrinks; of OpenCV's only ``area`` does."""
+"""The library and the filter of a resize: Pillow's ``Resampling``, OpenCV's ``INTER_``. When a picture shrinks,
+Pillow's filters average (except nearest); of OpenCV's only ``area`` does."""
 
 MOST_SIDE = 16384
-"""Pixels of one side: the limit of a Direct3D texture."""
+"""The largest side of a picture in pixels: the limit of a Direct3D texture."""
 
 MOST_NUMBERS = 1 << 27
-"""The most numbers of all pictures of an input, before and after the resize. An 8K colour picture has 100 million."""
+"""The most numbers in all pictures of one call, before or after the resize. An 8K colour picture has 100 million."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST_SIDE)]
 Finite = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Above = Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)]
-"""Within these bounds no quotient leaves the range of FP32."""
+"""A positive number that may be a divisor. Within these bounds, quotients stay in the range of FP32."""
 
 
 class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The app's pictures for an input. They become ``(value / white * scale - mean) / deviation``.
+    """Options of a framed input: the app's pictures. They become ``(value / white * scale - mean) / deviation``.
 
     Attributes:
         size: height and width of the app's pictures; ``None``: the model's height and width.
         type: element type of the app's pictures.
-        layout: layout of the app's pictures.
-        colour: channels of the app's pictures; alpha is ignored.
+        layout: order of the dimensions of the app's pictures.
+        colour: channels of the app's pictures, in order; alpha is ignored.
         white: the number for white in the app's pictures; by default 255 for bytes and 1 for other types.
-        fit: how the picture gets the model's size: stretched; resized until it covers that size, and the middle cut
-            out; or resized to fit inside, with ``fill`` around it.
+        fit: how a picture gets the model's size. ``stretch``: both sides are resized. ``crop``: it is resized until it
+            covers the model's size, and the middle is cut out. ``letterbox``: it is resized to fit inside, with
+            ``fill`` around it.
         resize: the library and filter of the resize.
-        resized: for ``crop``: the shorter side, or height and width, before the middle is cut out.
-        odd: for ``crop``: half of an odd number of rows rounds down (transformers), or to the even number
-            (torchvision).
+        resized: for ``crop``: the shorter side, or height and width, before the middle is cut out; ``None``: just large
+            enough to cover the model's size.
+        odd: for ``crop``: how half of an odd number of rows is rounded: down (``floor``, as transformers), or to the
+            even number (``even``, as torchvision).
         place: for ``letterbox``: the picture is in the centre, or at the top left corner.
-        fill: for ``letterbox``: 0 (black) to 255 (white).
+        fill: for ``letterbox``: brightness of the border, 0 (black) to 255 (white).
         scale: the number for white in the model, before mean and deviation.
         model_size: height and width that the model must have; a model of another size is refused.
         mean, deviation: one number, or one for each channel in the model's order.
@@ -78,18 +80,19 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The result that the app needs from an output.
+    """Options of a framed output: the result that the app needs.
 
     Attributes:
-        activation: computed first.
-        axis: axis of the activation, and of ``take``.
-        take: all of the output; the index of the largest number; the ``top`` largest numbers and their indices; or a
-            picture.
+        activation: the function that is applied to the output first.
+        axis: axis of ``softmax``, and of ``argmax`` and ``topk``.
+        take: what the app gets. ``all``: the whole output. ``argmax``: the index of the largest number. ``topk``: the
+            ``top`` largest numbers and their indices. ``picture``: a picture of bytes.
         top: how many numbers ``topk`` returns.
         index_type: element type of indices.
-        layout: layout of a picture, which has bytes.
-        colour: colour of a picture.
-        scale, mean, deviation: the model's numbers: ``(value * deviation + mean) / scale`` is 1 for white.
+        layout: order of the dimensions of a picture.
+        colour: channels of a picture, in order.
+        scale, mean, deviation: for a picture: ``(value * deviation + mean) / scale`` is 1 for white, where ``value`` is
+            the model's number.
         model_layout, model_colour: as in ``PictureOptions``.
     """
 
@@ -108,25 +111,25 @@ class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class DetectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Boxes that an app can draw, instead of a detector's raw outputs.
+    """Options of a framed detector: boxes that an app can draw, instead of the model's raw outputs.
 
     Attributes:
         boxes, scores: names of the outputs [N, boxes, 4] and [N, boxes, classes].
         raw: alternatively, the name of one output with both: a box's four numbers, then its scores.
         raw_rows: whether ``raw`` is [N, boxes, numbers]; by default it is [N, numbers, boxes].
         objectness: whether ``raw`` has a score of the box before the scores of the classes, which it multiplies.
-        picture: the framed input to which the boxes refer; empty where there is only one.
-        corners: the meaning of the four numbers.
-        unit: unit of the numbers: pixels of the model's picture, or shares of its width and height.
-        activation: activation of the scores.
-        background: index of the class that means background.
+        picture: name of the framed input to which the boxes refer; may be empty if there is only one.
+        corners: the meaning of a box's four numbers: two corners, centre and size, or top left corner and size.
+        unit: unit of these numbers: pixels of the model's picture, or shares of its width and height.
+        activation: the function that is applied to the scores.
+        background: which class means background and is left out: none, the first, or the last.
         score: boxes with a lower score are dropped.
         suppress: whether to drop boxes that overlap a better one by more than ``overlap``.
-        overlap: limit of the intersection over union.
+        overlap: the largest accepted intersection over union of two boxes.
         per_class: whether only boxes of the same class suppress each other.
-        candidates: number of the best boxes to compare.
-        count: number of boxes in the output, best score first; the output is filled with score 0 and class -1.
-        rounds: rounds of suppression, see ``detection``.
+        candidates: number of boxes, those with the best scores, that are compared with each other.
+        count: number of boxes in the output, best score first. Unused places have score 0 and class -1.
+        rounds: rounds of suppression (see the module ``outputs``).
     """
 
     boxes: str = ""

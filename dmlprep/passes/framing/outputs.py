@@ -1,4 +1,4 @@
-"""From the model's outputs to the app's results, in ONNX operators of fixed sizes. They compute in FP32.
+"""Write the nodes from the model's outputs to the app's results. They compute in FP32, and all sizes are fixed.
 
 A detector's raw boxes become boxes that an app can draw. DirectML has no kernel for NonMaxSuppression, whose output has
 a variable number of rows. Here the best ``candidates`` are compared with each other, all with all, and the output has a
@@ -21,7 +21,7 @@ _FLOAT = ir.DataType.FLOAT
 
 
 def finished(nodes: Nodes, result: Result, output: ir.Value) -> list[ir.Value]:
-    """Write the nodes that turn an output into the app's results, in the order of ``result.outputs``."""
+    """Create the nodes that turn an output into the app's results; return these in the order of ``outputs``."""
     value = nodes.cast(output, ir.DataType.FLOAT)
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
@@ -41,9 +41,9 @@ def finished(nodes: Nodes, result: Result, output: ir.Value) -> list[ir.Value]:
 
 
 def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
-    """Softmax over one dimension.
+    """Create a Softmax over one dimension, and return its result.
 
-    Before opset 13, Softmax normalizes all dimensions from its axis on, so the dimension is moved to the end.
+    Before opset 13, Softmax normalizes all dimensions from its axis on, so transposes move the dimension to the end.
     """
     last = len(sizes(value)) - 1
     order = list(range(last + 1))
@@ -56,7 +56,10 @@ def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
 
 
 def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
-    """A picture in bytes, with the app's layout and colours: 255 times ``(value * deviation + mean) / scale``."""
+    """Create the nodes for a picture of bytes, with the app's layout and colours, and return it.
+
+    A byte is 255 times ``(value * deviation + mean) / scale``, rounded.
+    """
     if result.model_layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
     level = 255 / result.scale
@@ -78,7 +81,10 @@ def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
 
 
 def detected(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> list[ir.Value]:
-    """Write the nodes that compute boxes, scores, classes and their number from the outputs ``detect.raw_outputs``."""
+    """Create the nodes that compute the app's boxes from a detector's raw outputs (``detect.raw_outputs``).
+
+    Returns boxes [N, count, 4], scores [N, count], classes [N, count], and the number of boxes [N].
+    """
     table = detect.table
     boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in outputs])
     batch, _, _ = sizes(scores)
@@ -112,7 +118,10 @@ def detected(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> list[ir.V
 
 
 def _split(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
-    """Boxes [N, boxes, 4], and scores [N, boxes, classes] without the background class."""
+    """Create the nodes that separate raw outputs into boxes [N, boxes, 4] and scores [N, boxes, classes].
+
+    The activation and the objectness are applied to the scores, which are without the background class.
+    """
     table = detect.table
     if table.raw:
         value = outputs[0] if table.raw_rows else nodes.transpose(outputs[0], [0, 2, 1])
@@ -133,7 +142,7 @@ def _split(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> tuple[ir.Va
 
 
 def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
-    """Gather the boxes at some indices."""
+    """Gather the boxes at the indices ``order`` [N, count], and return them as [N, count, 4]."""
     batch, count = sizes(order)
     indices = nodes.reshape(order, [batch, count, 1])
     four = nodes.op("Tile", [indices, nodes.numbers([1, 1, 4], "four", np.int64)], [batch, count, 4])
@@ -141,7 +150,7 @@ def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
 
 
 def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
-    """Left, top, right and bottom in pixels of the model's picture."""
+    """Convert boxes to left, top, right and bottom in pixels of the model's picture, and return them."""
     table = detect.table
     if table.unit == "share":
         height, width = detect.model_size
@@ -155,12 +164,18 @@ def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
 
 
 def _over(nodes: Nodes, value: ir.Value, bound: float) -> ir.Value:
-    """1 where a value is above a bound, 0 elsewhere."""
+    """Create nodes whose result is 1 where a value is above a bound, and 0 elsewhere; return the result."""
     return nodes.cast(nodes.alike("Greater", value, nodes.numbers(bound, "number"), dtype=ir.DataType.BOOL), _FLOAT)
 
 
 def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, valid: ir.Value) -> ir.Value:
-    """1 for each valid box that stays, 0 for the others."""
+    """Create the nodes that suppress overlapping boxes; return 1 for boxes that stay and 0 for others, [N, boxes].
+
+    Args:
+        boxes: boxes in the order of their scores, best first.
+        kind: the class of each box.
+        valid: 1 for boxes whose score is high enough, 0 for boxes that count as dropped.
+    """
     table = detect.table
     batch, count = sizes(valid)
     square = [batch, count, count]
@@ -191,7 +206,7 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
 
 
 def _in_the_picture(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
-    """The boxes in pixels of the app's picture, clipped to it."""
+    """Convert boxes from pixels of the model's picture to pixels of the app's picture, clip them to it, return them."""
     ratios = [size / resized for size, resized in zip(detect.size, detect.resized, strict=True)]
     (y_offset, x_offset), (height, width) = detect.offset, detect.size
     if any(detect.offset):

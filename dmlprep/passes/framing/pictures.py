@@ -1,4 +1,4 @@
-"""From the app's pictures to the model's input, in ONNX operators. They compute in FP32.
+"""Write the nodes from the app's pictures to the model's input. They compute in FP32.
 
 A resize between fixed sizes is a product with a constant matrix for each side. That is exact up to rounding, and the
 rounding follows Pillow: after each side. ONNX's Resize has no weights like these.
@@ -19,7 +19,7 @@ GRAY = (19595, 38470, 7471)
 
 
 def prepared(nodes: Nodes, picture: Picture, app_input: ir.Value) -> ir.Value:
-    """Write the nodes from ``app_input`` to the input that the model reads.
+    """Create the nodes from the app's input to the input that the model reads, and return the latter.
 
     Raises:
         ModelRefused: DP014, the matrices are too large.
@@ -36,7 +36,7 @@ def prepared(nodes: Nodes, picture: Picture, app_input: ir.Value) -> ir.Value:
 
 
 def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """Convert the picture to the model's channels."""
+    """Convert pictures [N, channels, height, width] to the model's channels, and return them."""
     batch, channels, height, width = sizes(value)
     ours, wanted = picture.colour.rstrip("a"), picture.model_colour
     if ours == wanted:
@@ -56,7 +56,7 @@ def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 
 
 def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """Resize both sides, columns first, as Pillow does."""
+    """Resize pictures, first the width and then the height, as Pillow does, and cut off what the model does not see."""
     unit = 1
     for axis in (3, 2):
         side = axis - 2
@@ -81,9 +81,12 @@ def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 def _side(
     nodes: Nodes, picture: Picture, value: ir.Value, axis: int, weights: Weights, unit: int
 ) -> tuple[ir.Value, int]:
-    """Resize one side, and return the result with the divisor that is still to apply.
+    """Resize along one axis, and return the result, and the divisor by which it must still be divided.
 
-    No sum for bytes needs more digits than FP32 has.
+    For bytes, the sums are split so that none needs more digits than FP32 has.
+
+    Args:
+        unit: the divisor that the result of the first axis still needs.
     """
     library, name = picture.mode.split("-")
     if not picture.bytes or name == "area":
@@ -107,11 +110,12 @@ def _side(
 
 
 _HIGH = 1 << 7
-"""Pillow's weights are split here. Sums of 255 times multiples of 2^-15 are exact in FP32, and so are the rests."""
+"""Pillow's weights, whole numbers of 2^-22, are split into multiples of this number and a rest. Sums of 255 times such
+multiples are exact in FP32, and so are sums of 255 times the rests."""
 
 
 def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Value:
-    """Multiply one side by a matrix."""
+    """Multiply pictures along ``axis`` (2: rows, 3: columns) by a constant matrix, and return the result."""
     shape = sizes(value)
     shape[axis] = len(matrix)
     if axis == 3:
@@ -120,12 +124,15 @@ def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Valu
 
 
 def _whole(nodes: Nodes, value: ir.Value) -> ir.Value:
-    """The nearest whole number of 0 to 255, halves up."""
+    """Round to the nearest whole number, halves up, clip to 0 to 255, and return the result."""
     return nodes.levels(nodes.alike("Floor", nodes.with_number("Add", value, 0.5, "half")))
 
 
 def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
-    """The nearest whole number to a sum that FP32 cannot hold: the small part gets the fraction of the large part."""
+    """Round ``large`` + ``small`` to the nearest whole number of 0 to 255, without the sum, which FP32 cannot hold.
+
+    The fraction of ``large`` is added to ``small`` instead.
+    """
     half = nodes.with_number("Add", large, 0.5, "half")
     floor = nodes.alike("Floor", half)
     rest = nodes.alike("Add", nodes.alike("Sub", half, floor), small)
@@ -133,7 +140,10 @@ def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
 
 
 def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
-    """The nearest whole number to a whole number divided by ``unit``, halves up, whatever the device's rounding."""
+    """Divide whole numbers by ``unit``, and round to the nearest whole number of 0 to 255, halves up.
+
+    The result does not depend on how a device rounds.
+    """
     floor = nodes.alike("Floor", nodes.with_number("Mul", value, 1 / unit, "share"))
     rest = nodes.alike("Sub", value, nodes.with_number("Mul", floor, unit, "unit"))
     part = nodes.with_number("Mul", rest, 1 / unit, "share")
@@ -143,7 +153,7 @@ def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
 
 
 def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """Add the border around a letterboxed picture."""
+    """Add the border of a letterboxed picture; return the pictures themselves if they have the model's size."""
     batch, channels, *inner = sizes(value)
     before = [max(0, o) for o in picture.offset]
     after = [m - b - i for m, b, i in zip(picture.model_size, before, inner, strict=True)]
@@ -155,7 +165,10 @@ def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 
 
 def _scaled(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """``(value / white * scale - mean) / deviation`` as one product and one sum; bytes for a model with byte inputs."""
+    """Compute ``(value / white * scale - mean) / deviation`` as one product and one sum, and return the result.
+
+    For a model that reads bytes, return whole numbers of 0 to 255 instead.
+    """
     if picture.model_type == "uint8":
         if picture.bytes:
             return value

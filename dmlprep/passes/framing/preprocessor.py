@@ -1,7 +1,7 @@
-"""Convert Hugging Face's ``preprocessor_config.json`` to the table of a frame.
+"""Convert Hugging Face's ``preprocessor_config.json`` to the options of a framed input.
 
-It follows transformers' image processors and the order of their work on a picture: convert, resize, cut out the middle,
-rescale, normalise. It refuses a key that changes pixels and has no counterpart; it never ignores one.
+The conversion follows transformers' image processors and the order of their work on a picture: convert, resize, cut out
+the middle, rescale, normalise. A key that changes pixels and has no counterpart is an error; none is ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-"""Pillow's numbers of its filters (``Image.Resampling``)."""
+"""Map from Pillow's numbers of its filters (``Image.Resampling``) to their names."""
 
 _CLASSES: dict[str, tuple[bool, bool]] = {
     **dict.fromkeys(("ViT", "Segformer", "Siglip"), (True, False)),
@@ -17,8 +17,8 @@ _CLASSES: dict[str, tuple[bool, bool]] = {
     **dict.fromkeys(("CLIP", "ChineseCLIP", "MobileNetV1", "MobileNetV2", "Bit"), (False, True)),
     "ConvNext": (False, False),
 }
-"""Two defaults of each image processor: whether a size of one number is a square (otherwise the shorter side), and
-whether it cuts out the middle. Source: ``transformers/models/*/image_processing_*.py``."""
+"""Map from an image processor to two of its defaults: whether a size of one number is a square (otherwise the shorter
+side), and whether the middle is cut out. Source: ``transformers/models/*/image_processing_*.py``."""
 
 _OTHER_PIXELS = (
     "do_pad",
@@ -33,13 +33,13 @@ _OTHER_PIXELS = (
     "size_divisor",
     "ensure_multiple_of",
 )
-"""Keys that change pixels, and that no field of a frame can express."""
+"""Keys that change pixels, and that the options of a frame cannot express."""
 
 _SUFFIXES = ("ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
 
 
 class NoTable(ValueError):
-    """No field of a frame can express the configuration; ``fix`` is the remedy."""
+    """The options of a frame cannot express the configuration; ``fix`` says what the user can do."""
 
     def __init__(self, why: str, fix: str = "write the fields of the table by hand (docs/passes/frame.md)") -> None:
         super().__init__(why)
@@ -47,10 +47,10 @@ class NoTable(ValueError):
 
 
 def as_table(config: Mapping[str, object]) -> dict[str, object]:
-    """Return fields of ``PictureOptions`` for a configuration.
+    """Return a table of options (fields of ``PictureOptions``) that do what an image processor's configuration says.
 
     Raises:
-        NoTable: no field can express a part of the configuration.
+        NoTable: the options cannot express a part of the configuration, or it is incomplete.
     """
     kind = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
     name = next((kind.removesuffix(s) for s in _SUFFIXES if kind.endswith(s)), kind)

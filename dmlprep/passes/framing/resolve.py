@@ -1,4 +1,4 @@
-"""From the tables of a recipe to a frame with all its numbers, for one model."""
+"""Resolve the frame options of a recipe for one model, into a frame with all its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmlprep.passes.framing.frame import Detect, Frame, Layout, Picture, Result
 from dmlprep.passes.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 _OPSET = 11
-"""The operators of a frame have the form of this opset and later ones."""
+"""The lowest opset of a model that can get a frame."""
 
 Size = tuple[int, int]
 
@@ -25,10 +25,12 @@ def resolve(
     outputs: Mapping[str, ResultOptions] | None = None,
     detect: DetectOptions | None = None,
 ) -> Frame:
-    """Return the frame of a model with fixed sizes.
+    """Return the frame for a model with fixed sizes; the model is unchanged.
+
+    ``inputs``, ``outputs``: options by the name of the model's input or output; ``detect``: options of a detector.
 
     Raises:
-        ModelRefused: DP305, a table does not fit the model.
+        ModelRefused: DP305, some options do not fit the model.
     """
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
@@ -42,7 +44,7 @@ def resolve(
 
 
 def refused(where: str, what: str, fix: str) -> ModelRefused:
-    """Return the refusal DP305."""
+    """Return the error DP305: options that do not fit the model."""
     return ModelRefused(what, where=where, code="DP305", fix=fix)
 
 
@@ -84,14 +86,18 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
 
 
 def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["uint8", "float16", "float32"]]:
-    """Return the sizes of an input, and its type."""
+    """Return the shape of a picture input, and its element type.
+
+    Raises:
+        ModelRefused: DP305, the model has no such input, or the input cannot be a picture of fixed size.
+    """
     names = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
     value = next((v for v in model.graph.inputs if v.name == name and name in names), None)
     if value is None:
         raise refused(where, f"the model has no input {name!r}", f"its inputs: {', '.join(names) or 'none'}")
     dims = list(value.shape) if value.shape is not None else []
     if len(dims) != 4:
-        raise refused(where, f"the input has {len(dims)} dimensions: a picture has four", "frame another input")
+        raise refused(where, f"the input has {len(dims)} dimensions, but a picture has four", "frame another input")
     sizes = _fixed(dims, where)
     kinds: dict[ir.DataType | None, Literal["uint8", "float16", "float32"]]
     kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
@@ -101,14 +107,20 @@ def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["
 
 
 def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
-    """Return the sizes if all are fixed."""
+    """Return ``dims`` as integers.
+
+    Raises:
+        ModelRefused: DP305, a size is not fixed.
+    """
     if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
         raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
     return [int(d) for d in dims]  # type: ignore[arg-type]
 
 
 def _placed(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Size] | str:
-    """Return height and width after the resize, and the picture's corner in the model's picture; or an error text.
+    """Return height and width after the resize, and the resized picture's corner in the model's picture.
+
+    Returns an error text instead if the resized picture is smaller than the model's. The corner is row and column.
 
     ``crop`` by the shorter side makes the longer one ``int(side * long / short)``, as torchvision and transformers do;
     ``letterbox`` rounds both sides, as Ultralytics does.
@@ -139,7 +151,14 @@ def _placed(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Siz
 
 
 def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, where: str) -> tuple[Size, Size, Size]:
-    """The size of the app's pictures, their size after the resize, and their corner in the model's picture."""
+    """Return the size of the app's pictures, their size after the resize, and their corner in the model's picture.
+
+    Args:
+        wanted: height and width of the model's picture.
+
+    Raises:
+        ModelRefused: DP305, the sizes do not fit each other or are too large.
+    """
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:
@@ -162,13 +181,17 @@ def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, wh
 
 
 def _check_area(size: Size, resized: Size, where: str, *, bytes_: bool) -> None:
-    """Refuse sizes for which INTER_AREA does more than average, or overflows with bytes."""
+    """Check the sizes of a resize with OpenCV's INTER_AREA.
+
+    Raises:
+        ModelRefused: DP305, a side grows, so that INTER_AREA does not only average, or sums of bytes exceed FP32.
+    """
     if resized[0] > size[0] or resized[1] > size[1]:
         text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
         raise refused(where, text, 'resize = "opencv-linear"')
     units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
     if bytes_ and 255 * math.prod(units) >= 1 << 24:
-        text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: no common divisor"
+        text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds exactly: the sizes share no divisor"
         raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
 
 
@@ -179,7 +202,9 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
         raise refused(where, f"axis {options.axis} is not one of {len(sizes)} dimensions", "set another axis")
     axis = options.axis % len(sizes)
     if options.take == "topk" and options.top > sizes[axis]:
-        raise refused(where, f"the top {options.top} of {sizes[axis]} numbers", f"set top to at most {sizes[axis]}")
+        raise refused(
+            where, f"top is {options.top}, but the axis has {sizes[axis]} numbers", f"set top to at most {sizes[axis]}"
+        )
     if options.take in ("argmax", "topk") and options.index_type == "uint8" and sizes[axis] > 256:
         raise refused(where, f"uint8 is too small for indices of {sizes[axis]}", 'index_type = "int32"')
     layout: Layout = "nchw"
@@ -187,18 +212,24 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
     mean, deviation = [0.0], [1.0]
     if options.take == "picture":
         if len(sizes) != 4:
-            raise refused(where, f"the output has {len(sizes)} dimensions: a picture has four", "choose another output")
+            raise refused(
+                where, f"the output has {len(sizes)} dimensions, but a picture has four", "choose another output"
+            )
         layout, model_colour, channels = _channels(options, sizes, where)
         mean, deviation = _moments(options, channels, where)
         if options.colour == "gray" and model_colour != "gray":
-            raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
+            raise refused(where, "the model returns a picture in colour, but colour is gray", 'colour = "rgb" or "bgr"')
     names = [f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name]
     fields = {"axis": axis, "model_layout": layout, "model_colour": model_colour, "mean": mean, "deviation": deviation}
     return Result(name=name, outputs=names, **msgspec.structs.asdict(options) | fields)
 
 
 def _output(model: ir.Model, name: str, where: str) -> list[int]:
-    """The sizes of an output."""
+    """Return the shape of an output.
+
+    Raises:
+        ModelRefused: DP305, there is no such output, it is neither FP32 nor FP16, or its sizes are not fixed.
+    """
     names = [v.name or "" for v in model.graph.outputs]
     if names.count(name) != 1:
         what = "no output" if name not in names else "more than one output"
@@ -217,13 +248,15 @@ def _detect(
 ) -> Detect:
     where = "frame.detect"
     if bool(options.raw) == bool(options.boxes) or bool(options.boxes) != bool(options.scores):
-        raise refused(where, "it names other outputs than required", "name 'raw', or 'boxes' and 'scores'")
+        raise refused(
+            where, "it needs either 'raw', or both 'boxes' and 'scores'", "set 'raw' alone, or 'boxes' and 'scores'"
+        )
     names = [options.raw] if options.raw else [options.boxes, options.scores]
     if both := [name for name in names if name in outputs]:
-        raise refused(where, f"output {both[0]!r} has another table", "remove one of them")
+        raise refused(where, f"output {both[0]!r} is in frame.outputs too", "remove one of the two tables")
     shapes = [_output(model, name, where) for name in names]
     if any(len(shape) != 3 for shape in shapes):
-        raise refused(where, f"the outputs are {shapes}: they have three dimensions", "frame other outputs")
+        raise refused(where, f"the outputs are {shapes}, but must have three dimensions", "name other outputs")
     if options.raw:
         batch, count, numbers = shapes[0] if options.raw_rows else [shapes[0][n] for n in (0, 2, 1)]
         classes = numbers - (5 if options.objectness else 4)
@@ -231,19 +264,35 @@ def _detect(
         (batch, count, numbers), scores = shapes
         classes = scores[2]
         if numbers != 4 or scores[:2] != [batch, count]:
-            raise refused(where, f"the outputs are {shapes}, not [N, boxes, 4] and [N, boxes, classes]", "use 'raw'")
+            raise refused(
+                where,
+                f"the outputs are {shapes}, not [N, boxes, 4] and [N, boxes, classes]",
+                "use 'raw', or name other outputs",
+            )
         if options.objectness:
-            raise refused(where, "objectness is a part of 'raw'", "remove it")
+            raise refused(where, "objectness works only with 'raw'", "remove objectness, or use 'raw'")
     classes -= options.background != "none"
     if classes < 1:
-        raise refused(where, f"{shapes[-1]} has no room for scores of classes", "set raw_rows, or another background")
+        raise refused(
+            where,
+            f"the shape {shapes[-1]} leaves no numbers for the scores of classes",
+            "set raw_rows, or another background",
+        )
     candidates = [p for p in pictures if options.picture in ("", p.name)]
     if len(candidates) != 1:
         known = ", ".join(p.name for p in pictures) or "none"
-        raise refused(where, "it belongs to no single picture", f"name one in 'picture': framed inputs are {known}")
+        raise refused(
+            where,
+            "the picture that the boxes belong to is not clear",
+            f"set 'picture' to one of the framed inputs: {known}",
+        )
     picture = candidates[0]
     if picture.batch != batch:
-        raise refused(where, f"{picture.batch} pictures, and boxes of {batch}", "name another picture or output")
+        raise refused(
+            where,
+            f"the batch of the pictures is {picture.batch}, that of the boxes {batch}",
+            "name another picture or output",
+        )
     best = min(options.candidates, count)
     return Detect(
         table=msgspec.structs.replace(options, candidates=best, count=min(options.count, best)),
@@ -259,7 +308,11 @@ def _detect(
 def _channels(
     options: PictureOptions | ResultOptions, sizes: list[int], where: str
 ) -> tuple[Layout, Literal["rgb", "bgr", "gray"], int]:
-    """The model's layout, its channels, and how many there are."""
+    """Return the layout of the model's picture, its colours, and the number of channels.
+
+    Raises:
+        ModelRefused: DP305, the shape is ambiguous, or does not fit the colours.
+    """
     layout = _layout(options, sizes, where)
     channels = sizes[1] if layout == "nchw" else sizes[3]
     colour = options.model_colour

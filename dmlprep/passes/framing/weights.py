@@ -30,14 +30,17 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Weights:
-    """A matrix [rows, source] of float64, and its divisor ``unit``. The numbers are whole where ``unit`` is not 1."""
+    """The weights of a resize: ``matrix`` [rows, source] of float64, divided by ``unit``.
+
+    The numbers of the matrix are whole if ``unit`` is not 1.
+    """
 
     matrix: Array
     unit: int = 1
 
 
 def nearest_indices(mode: Mode, source: int, target: int) -> Array:
-    """The source pixel for each of ``target`` pixels, int64; the side has ``source`` pixels."""
+    """The index of the source pixel for each of ``target`` pixels, int64, for a side of ``source`` pixels."""
     step = source / target
     if mode.startswith("pillow"):
         # Pillow adds step by step. The rounding of these sums decides where a pixel's middle is at an edge.
@@ -51,8 +54,8 @@ def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: 
     """Return the matrix [rows, source] that resizes a side of ``source`` pixels to ``target`` pixels.
 
     Args:
-        rows: the needed pixels among the ``target`` pixels.
-        whole: True for bytes: whole numbers, as in both libraries.
+        rows: the range of the ``target`` pixels that are needed.
+        whole: whether the weights are rounded to whole numbers of a unit, as both libraries do for bytes.
     """
     library, name = mode.split("-")
     if library == "pillow":
@@ -86,7 +89,7 @@ _FILTERS: dict[str, tuple[float, Callable[[float], float]]] = {
     "bicubic": (2.0, lambda x: _bicubic(abs(x))),
     "lanczos": (3.0, lambda x: _sinc(x) * _sinc(x / 3) if -3 <= x < 3 else 0.0),
 }
-"""Reach of each filter in pixels, and its value at a distance."""
+"""Map from a filter to its reach in pixels, and a function from a distance to its weight."""
 
 
 def _pillow(name: str, source: int, target: int, rows: range) -> Array:
@@ -104,7 +107,11 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
-    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``. The border repeats."""
+    """OpenCV's linear (two pixels) and cubic (four pixels) weights, a matrix [rows, source].
+
+    They are times ``unit`` and then rounded to whole numbers; a unit of 1 means not rounded. Pixels outside repeat the
+    border.
+    """
     matrix = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5
@@ -122,7 +129,7 @@ def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
 
 
 def _area(source: int, target: int, rows: range) -> Array:
-    """OpenCV's mean over the source pixels of one target pixel; pixels at the edges count by their share."""
+    """OpenCV's weights for averages, a matrix [rows, source]; a source pixel counts by its share that is covered."""
     scale = source / target
     edges = np.arange(source)
     matrix = np.zeros((len(rows), source))

@@ -1,4 +1,4 @@
-"""Write a frame around a model's graph."""
+"""Write a frame into a model: nodes before its inputs and after its outputs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from dmlprep.passes.framing.resolve import refused
 
 
 def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
-    """Write a whole frame and its note, and return the new nodes.
+    """Write a whole frame into ``model`` in place, and its note into the metadata; return the new nodes.
 
     Raises:
-        ModelRefused: DP014, its constants exceed the limit for the model.
+        ModelRefused: DP014, its constants exceed the limit for the model; DP305, the model has a value with the name of
+            a new output.
     """
     names = Names(model.ir)
     new_nodes: list[ir.Node] = []
@@ -81,7 +82,7 @@ def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
 
 
 def _reserve(names: Names, about: str, outputs: list[str]) -> None:
-    """Reserve the names of new outputs before any node uses them.
+    """Reserve the names ``outputs`` for new outputs, before any node uses them.
 
     Raises:
         ModelRefused: DP305, the model already has such a name.

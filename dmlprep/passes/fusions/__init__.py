@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that replace several nodes: how to find the nodes, fuse them, and expand them again."""
+"""Fused operators: find nodes that one operator of com.microsoft can replace, fuse them, and expand it again."""
 
 from dmlprep.passes.fusions.form import Form, Match
 from dmlprep.passes.fusions.writing_out import Written, write_out

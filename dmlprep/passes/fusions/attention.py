@@ -1,4 +1,4 @@
-"""MultiHeadAttention and GroupQueryAttention.
+"""Fuse attention into MultiHeadAttention or GroupQueryAttention of com.microsoft, and expand these again.
 
 MultiHeadAttention is a product of queries and keys, scaled and masked, its Softmax, and the product with the values.
 GroupQueryAttention is causal attention; several heads of the queries share its keys and values.
@@ -24,14 +24,17 @@ from dmlprep.passes.fusions.heads import apart, attend, laid
 from dmlprep.passes.fusions.scores import RANK, Attention, Mask, attention, never_empty, spread
 
 _MULTIPLE = 8
-"""The CPU provider's kernel needs a head size that is a multiple of this."""
+"""The head size must be a multiple of this for the CPU provider's kernel of GroupQueryAttention."""
 
 _LOWEST = -1e4
-"""The number that DirectML's kernel adds to masked scores: lower numbers mask as well."""
+"""The number that DirectML's kernel of GroupQueryAttention adds to masked scores. A mask must be at most this low."""
 
 
 def _sum(masks: Sequence[Mask], whole: Value, edit: Edit, shared: Shared) -> ir.Value:
-    """The sum of all masks as numbers to add, in the smallest shape."""
+    """Write nodes that add all masks, and return the sum: numbers to add to the scores, in the smallest shape.
+
+    Equal sums are written once for each graph (``shared``). ``whole``: the attention weights, which give the type.
+    """
     kind = whole.dtype
     assert kind is not None
 
@@ -58,7 +61,13 @@ def _number(number: float, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.
 
 
 def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool) -> Operand:
-    """The masks as one bias [batch, heads, queries, keys]; where ``cleared``, rows that are all -inf become zeros."""
+    """An input for a fused node: the sum of the masks, expanded to the shape of ``whole``, the attention weights.
+
+    Args:
+        whole: the attention weights, [batch, heads, queries, keys].
+        last: the product with the values, in whose graph the nodes are written.
+        cleared: set rows that are all -inf to 0.
+    """
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         total, kind = _sum(masks, whole, edit, shared), whole.dtype
@@ -80,7 +89,7 @@ def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool)
 
 
 def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.Value:
-    """Return whether each row of a mask is all -inf, with size 1 on the last axis."""
+    """Write nodes that mark the rows of a mask that are all -inf; return the marks, bool with a last axis of size 1."""
 
     def make() -> ir.Value:
         axes = [edit.integers([-1], "axes")] if last.opset >= 18 else []
@@ -91,7 +100,7 @@ def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shar
 
 
 def empty_rows(masks: Sequence[Mask], whole: Value, last: NodeFacts) -> Operand:
-    """Queries that may use no key, bool[batch or 1, queries or 1, 1]."""
+    """An input for later nodes that marks the queries whose keys are all masked: bool[batch or 1, queries or 1, 1]."""
     batch, _, queries, _ = spread(masks)
     shape = [batch, queries, 1]
 
@@ -116,7 +125,7 @@ def _match_multi(last: NodeFacts) -> Match | str | None:
     rows: Operand | None = None
     if pattern.guarded and pattern.masks and not never_empty(pattern.masks):
         if spread(pattern.masks)[1] != 1:
-            return "its empty rows depend on the head"
+            return "its mask leaves rows without a key, and other rows in each head"
         rows = empty_rows(pattern.masks, pattern.whole, last)
     mask = bias(pattern.masks, pattern.whole, last, cleared=rows is not None) if pattern.masks else None
     query_scale, query = laid(pattern.product, 0, "BNLD")
@@ -137,24 +146,24 @@ def _match_multi(last: NodeFacts) -> Match | str | None:
 
 
 _HANDLED = frozenset({0, 1, 2, 5})
-"""Inputs that dmlprep can expand: query, key, value, bias."""
+"""Indices of the inputs of MultiHeadAttention that dmlprep can expand: query, key, value, bias."""
 
 
 def _write_multi(facts: NodeFacts, edit: Edit) -> str:
     node = edit.node
     if any(value is not None and index not in _HANDLED for index, value in enumerate(node.inputs)):
-        return "it has a bias of its projections, a mask of its keys, or a cache"
+        return "it has a bias, a key_padding_mask, or past keys and values"
     if any(v.name and (v.uses() or v.is_graph_output()) for v in node.outputs[1:]):
-        return "its caches are read"
+        return "other nodes read its present keys or values"
     if facts.attribute("unidirectional", 0):
-        return "it is causal without a mask"
+        return "unidirectional is set, and it has no mask"
     known = [facts.input(index) for index in range(3)]
     shapes = [v.sizes for v in known if v is not None and v.static and len(v.sizes) == 3]
     if len(shapes) < 3:
-        return "the shapes of its inputs are not known"
+        return "the shapes of its inputs are unknown"
     heads, kind = int(facts.attribute("num_heads", 0)), known[0].dtype if known[0] is not None else None
     if not heads or kind is None:
-        return "its heads are not known"
+        return "its num_heads is missing, or its type is unknown"
     query, key, value = (
         apart(edit, node.inputs[i], [batch, length, heads, width // heads], kind, turned=i == 1)
         for i, (batch, length, width) in enumerate(shapes)
@@ -198,7 +207,10 @@ def _match_grouped(last: NodeFacts) -> Match | str | None:
 
 
 def _causal(masks: Sequence[Mask], count: int) -> bool:
-    """Return whether masks let each of ``count`` positions see exactly itself and those before it."""
+    """Return whether the masks let each of ``count`` positions see exactly itself and the positions before it.
+
+    False if a mask's numbers are unknown.
+    """
     arrays = [array.astype(np.float32) for mask in masks if (array := mask.numbers()) is not None]
     if not arrays or len(arrays) < len(masks):
         return False
@@ -208,24 +220,24 @@ def _causal(masks: Sequence[Mask], count: int) -> bool:
 
 
 _LONGEST = 4096
-"""The most positions of a mask that is expanded: 64 MiB in FP32."""
+"""The most positions for which GroupQueryAttention is expanded: their mask has 64 MiB in FP32."""
 _READ = (0, 1, 2, 5, 6)
-"""Inputs that dmlprep can expand: query, key, value, lengths and total."""
+"""Indices of the inputs of GroupQueryAttention that dmlprep can expand: query, key, value, lengths and total."""
 _PLAIN = {"do_rotary": 0, "local_window_size": -1, "softcap": 0.0, "smooth_softmax": 0, "causal": 1}
-"""Attributes and the values that dmlprep can expand."""
+"""Attributes of GroupQueryAttention, each with the only value that dmlprep can expand."""
 
 
 def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
     node = edit.node
     if [index for index, value in enumerate(node.inputs) if value is not None] != list(_READ):
-        return "it has a cache, a rotation, or packed inputs"
+        return "it has past keys and values, cos_cache and sin_cache, or packed inputs"
     if any(facts.attribute(name, plain) != plain for name, plain in _PLAIN.items()):
-        return "it rotates, or has a window or a cap"
+        return "do_rotary, local_window_size, softcap or smooth_softmax is set, or causal is 0"
     query, key, value, lengths, total = (facts.input(index) for index in _READ)
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
     shapes = [v.sizes if v is not None and v.static else [] for v in (query, key, value)]
     if any(len(shape) != 3 for shape in shapes) or query is None or query.dtype is None or not heads or not groups:
-        return "the shapes of its inputs are not known"
+        return "the shapes of its inputs are unknown"
     (batch, queries, width), *caches = shapes
     if queries > _LONGEST:
         return f"its mask would have {queries} x {queries} numbers"
@@ -234,7 +246,7 @@ def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
         return "its inputs are of different lengths"
     known = [v.integers() if v is not None else None for v in (lengths, total)]
     if known != [[queries - 1] * batch, [queries]]:
-        return "some of its sequences might be shorter"
+        return "its sequence lengths are not constant, or some sequences are shorter"
     scale = float(facts.attribute("scale", 0.0)) or size**-0.5
     first, *others = (
         apart(edit, node.inputs[index], [batch, queries, count, size], query.dtype)
@@ -252,7 +264,7 @@ def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _repeated(edit: Edit, value: ir.Value, times: int, sizes: list[int], kind: ir.DataType) -> ir.Value:
-    """Repeat each head ``times`` times, one after the other."""
+    """Repeat each head of ``value``, [batch, heads, length, size], ``times`` times: head 1, head 1, head 2, head 2."""
     if times == 1:
         return value
     batch, groups, length, size = sizes

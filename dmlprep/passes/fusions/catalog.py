@@ -1,4 +1,4 @@
-"""Every fused form, by its name in the options of the step ``fuse``."""
+"""The list of all fused forms: operators of com.microsoft, and the nodes that they can replace."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from dmlprep.passes.fusions.norms import GROUP_NORM, SKIP_NORM
 from dmlprep.passes.fusions.rotary import ROTARY
 
 FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM, GROUPED, ATTENTION)
-"""The order matters: where two forms match the same nodes, the first one gets them."""
+"""All fused forms. Where two forms match the same nodes, the first one gets them."""

@@ -1,4 +1,4 @@
-"""A fused form: nodes that compute the same as one operator of com.microsoft, and that operator."""
+"""The parts of a fused form: an operator of com.microsoft, and how nodes that compute the same are replaced."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from dmlprep.portable.arrays import Array
 DOMAIN = "com.microsoft"
 
 Shared = dict[object, ir.Value]
-"""Values that several fused nodes of one graph share, by the parts that they are built from."""
+"""Values that several fused nodes of one graph share (masks, constants), by keys of what they are computed from."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of a fused node.
+    """An input of a node that will be written.
 
     Attributes:
-        facts: the value in the form that the target's rules read.
-        get: returns the value while the graph is edited. Call it late: an earlier edit may have replaced the value.
+        facts: type, shape and other facts of the value, as the target's rules read them.
+        get: returns the value, and writes the nodes that compute it if needed. Call it just before the value is used:
+            an earlier edit may have replaced the value.
     """
 
     facts: Value
@@ -36,14 +37,18 @@ class Operand:
 
 @dataclass(frozen=True)
 class Match:
-    """Nodes that one node can replace.
+    """Nodes that one fused node can replace, and that node.
 
     Attributes:
-        at: the new node is inserted before this one.
-        gives: the nodes whose outputs the new node gives, with the index of each among its own outputs.
-        reshaped: shape of its first output, where it differs from the replaced nodes' shape; a Reshape follows then.
-        cleared: bool, true where its first output must be 0, in that output's shape or one that broadcasts to it.
-        unread: further outputs, which are unused: some kernels do not accept the node without them.
+        at: the fused node is inserted before this node.
+        gives: the nodes whose first outputs the fused node replaces, each with the index of the fused node's output.
+        inputs: the fused node's inputs; ``None`` for an omitted input.
+        attributes: the fused node's attributes.
+        reshaped: shape of the fused node's first output, if it differs from the replaced one; a Reshape then follows.
+            Otherwise empty.
+        cleared: bool tensor, true where the first output must be set to 0; it broadcasts to that output. ``None``:
+            nowhere.
+        unread: further outputs, which no node reads: some kernels do not accept the node without them.
     """
 
     at: NodeFacts
@@ -55,7 +60,7 @@ class Match:
     unread: Sequence[Value] = field(default=())
 
     def as_node(self, op_type: str) -> NodeFacts:
-        """The new node in the form that the target's rules read."""
+        """The fused node as facts that the target's rules can read; it is not in a graph."""
         facts = NodeFacts(ir.Node(DOMAIN, op_type, [], self.as_attributes()), self.at.graph, 1)
         facts.inputs = [None if operand is None else operand.facts for operand in self.inputs]
         outputs: list[Value | None] = [None] * (1 + max(place for _, place in self.gives))
@@ -65,21 +70,23 @@ class Match:
         return facts
 
     def as_attributes(self) -> list[ir.Attr]:
-        """The attributes of the new node."""
+        """The attributes of the fused node, as onnx_ir objects."""
         return [as_attribute(name, value) for name, value in self.attributes.items()]
 
 
 @dataclass(frozen=True)
 class Form:
-    """One operator of com.microsoft, and the nodes that it replaces.
+    """An operator of com.microsoft, and the nodes that it can replace.
 
     Attributes:
-        option: name of the step's option.
-        anchors: operators at which ``match`` is called.
-        match: returns the nodes around an anchor; ``None`` if they do not have the form; a sentence if they have the
-            form but must not be fused.
-        write_out: expands the operator of an ``Edit`` into such nodes; returns a reason if that is impossible.
-        on_cpu: whether ONNX Runtime's CPU provider has a kernel for it.
+        option: name of the option of the step ``fuse`` that selects this form.
+        op_type: the operator.
+        anchors: operators of the nodes for which ``match`` is called.
+        match: returns the nodes around such a node that can be fused; ``None`` if they do not compute the operator; a
+            reason (text) if they do, but must not be fused.
+        write_out: replaces the operator's node by plain nodes, in place; returns an empty text, or a reason if that is
+            impossible.
+        on_cpu: whether ONNX Runtime's CPU provider has a kernel for the operator.
     """
 
     option: str
@@ -91,7 +98,7 @@ class Form:
 
 
 def input_operand(node: NodeFacts, index: int) -> Operand:
-    """The unchanged input ``index`` of a node."""
+    """The unchanged input ``index`` of a node, as an input for a fused node."""
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         value = node.ir.inputs[index]
@@ -104,10 +111,12 @@ def input_operand(node: NodeFacts, index: int) -> Operand:
 
 
 def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = False) -> Operand:
-    """An operand in another shape: a constant's tensor with other sizes, or a Reshape. ``name`` begins new names.
+    """An operand in another shape: a reshaped constant, or the output of a Reshape. ``operand`` itself if it fits.
 
     Args:
-        share: all matches share one Reshape. It is inserted at the first match's anchor, so it is before the others.
+        name: the beginning of new names.
+        share: whether all matches with the same value and shape share one Reshape. It is written before the first
+            match.
     """
     sizes = tuple(shape)
     if operand.facts.static and tuple(operand.facts.sizes) == sizes:
@@ -129,7 +138,7 @@ def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = Fal
 
 
 def vector(weight: Operand | None, number: float, size: int, data: Value, name: str) -> Operand:
-    """A weight as [size]. Without a weight, a constant of ``number`` everywhere, of the element type of ``data``."""
+    """A weight reshaped to [size]; without a weight, a constant [size] of ``number``, with the type of ``data``."""
     if weight is not None:
         return view(weight, [size], name)
     assert data.dtype is not None
@@ -137,7 +146,7 @@ def vector(weight: Operand | None, number: float, size: int, data: Value, name: 
 
 
 def constant(name: str, graph: str, array: Array) -> Operand:
-    """A constant; nodes of one graph share equal ones."""
+    """A constant as an input for fused nodes; nodes of one graph share constants of equal name and content."""
     kind = ir.DataType.from_numpy(array.dtype).name.lower()
     key = (name, kind, array.shape, array.tobytes())
     return Operand(
@@ -147,7 +156,12 @@ def constant(name: str, graph: str, array: Array) -> Operand:
 
 
 def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, constant: bool = False) -> Value:
-    """A value that is not written yet, in the form that the target's rules read."""
+    """The facts of a value that is not in the graph yet, as the target's rules read them.
+
+    Args:
+        graph: the graph that will contain the value.
+        kind: the element type ("float").
+    """
     facts = Value(name, graph)
     facts.type, facts.shape = kind, None if shape is None else tuple(shape)
     facts.constant = facts.initializer = constant
@@ -155,14 +169,17 @@ def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, c
 
 
 def once(shared: Shared, key: object, make: Callable[[], ir.Value]) -> ir.Value:
-    """Return the value that is shared under a key; create it on first use."""
+    """Return the value that is stored in ``shared`` under a key; ``make`` creates it on first use."""
     if key not in shared:
         shared[key] = make()
     return shared[key]
 
 
 def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
-    """Write the node of a match before the node of ``edit``. The nodes that it replaces become unused."""
+    """Write the fused node of a match before the node of ``edit``, and connect its outputs.
+
+    The nodes that it replaces become unused; they are not removed.
+    """
     inputs = [None if operand is None else operand.get(edit, shared) for operand in match.inputs]
     outputs = [ir.Value(name="") for _ in range(1 + max(place for _, place in match.gives))]
     for giver, place in match.gives:

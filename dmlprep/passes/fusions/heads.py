@@ -1,4 +1,4 @@
-"""Queries, keys and values of attention as [batch, length, heads * size], before any node that moves their axes."""
+"""Find queries, keys and values of attention as [batch, length, heads * size], and write attention in plain nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
 
 def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: bool = False) -> tuple[float, Operand]:
-    """The factor of a value, and the value as [batch, length, heads * size].
+    """Return input ``index`` of a node as [batch, length, heads * size], and the constant factor it is multiplied by.
+
+    The search goes back over nodes that only move, reshape or scale the value, to save nodes.
 
     Args:
         axes: the meaning of the value's axes: B for batch, N for heads, L for the length, D for the size of a head.
-        scaled: whether to remove a constant factor from the value.
-        once: return heads that are repeated for several queries before the repetition.
+        scaled: whether to go back over constant factors; otherwise the factor is 1.
+        once: whether to go back over nodes that repeat each head for several queries.
     """
     times, graph = 1.0, node.graph
     for _ in range(FURTHEST):
@@ -51,10 +53,14 @@ def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: b
 
 
 def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts | None:
-    """The first of Reshape to three dimensions, Transpose, Reshape back, which swap the last two axes.
+    """Match three nodes that swap the last two axes: Reshape to three dimensions, Transpose, Reshape (``node``).
 
     Args:
-        once: include earlier nodes that repeat heads, where the last of these nodes is that Reshape.
+        value: the output of ``node``.
+        once: whether to include earlier nodes that repeat heads, if their last node is the first Reshape.
+
+    Returns:
+        the first of the nodes; ``None`` if they do not match.
     """
     turn = made_by(node.input(0), "Transpose") if node.key == "Reshape" else None
     first = made_by(turn.input(0), "Reshape") if turn is not None else None
@@ -72,10 +78,13 @@ def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts 
 
 
 def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFacts | None:
-    """The first of Unsqueeze, Expand, Reshape (``node``), which repeat each head several times, one after the other.
+    """Match nodes that repeat each head several times: Unsqueeze, Expand, Reshape (``node``).
 
     Args:
-        sizes: sizes of the result, in four dimensions; ``heads`` is the axis of the heads.
+        sizes: shape of the result, in four dimensions; ``heads`` is the axis of the heads.
+
+    Returns:
+        the first of the nodes; ``None`` if they do not match.
     """
     spread = made_by(node.input(0), "Expand", "Tile") if node.key == "Reshape" else None
     first = made_by(spread.input(0), "Unsqueeze", "Reshape") if spread is not None else None
@@ -117,10 +126,11 @@ def _transposed(operand: Operand, perm: list[int]) -> Operand:
 
 
 def apart(edit: Edit, value: ir.Value | None, sizes: list[int], kind: ir.DataType, *, turned: bool = False) -> ir.Value:
-    """[batch, length, heads * size] as [batch, heads, length, size], or [batch, heads, size, length] where ``turned``.
+    """Write nodes that turn [batch, length, heads * size] into [batch, heads, length, size], and return the result.
 
     Args:
         sizes: batch, length, heads, size.
+        turned: the result is [batch, heads, size, length] instead.
     """
     split = edit.before("Reshape", [value, edit.integers(sizes, "shape")], dtype=kind, shape=sizes)
     perm = [0, 2, 3, 1] if turned else [0, 2, 1, 3]
@@ -135,12 +145,17 @@ def attend(
     whole: list[int],
     size: int,
 ) -> str:
-    """Replace the node by attention, and return an empty reason.
+    """Replace the node of ``edit`` by attention in plain nodes: Mul, MatMul, Add, Softmax, MatMul, Transpose, Reshape.
 
     Args:
-        operands: queries, keys [batch, heads, size, keys] and values.
-        whole: batch, heads, queries, keys.
-        size: elements of a head of values.
+        operands: queries [batch, heads, queries, size], keys [batch, heads, size, keys], and values [batch, heads,
+            keys, size].
+        bias: is added to the scores; ``None`` for none.
+        whole: the sizes batch, heads, queries, keys.
+        size: number of elements of a head of values.
+
+    Returns:
+        always an empty text: no reason against it.
     """
     (query, key, value), old = operands, edit.node.outputs[0]
     kind, (batch, heads, count, _) = query.dtype, whole

@@ -1,4 +1,4 @@
-"""GroupNorm and SkipSimplifiedLayerNormalization.
+"""Fuse normalizations into GroupNorm or SkipSimplifiedLayerNormalization of com.microsoft, and expand these again.
 
 GroupNorm, with or without Swish, is Reshape, InstanceNormalization, Reshape, Mul, Add, and x * sigmoid(x).
 SkipSimplifiedLayerNormalization is a sum, and the RMS normalization of it.
@@ -23,15 +23,15 @@ from dmlprep.passes.fusions.form import Form, Match, Operand, input_operand, vec
 from dmlprep.passes.fusions.reading import all_are, axes_of, made_by, reader, sides, source, spread_over, swish_behind
 
 _RANK = 4
-"""Dimensions that the kernel accepts; data of another rank is reshaped."""
+"""Number of dimensions that the kernel of GroupNorm accepts; data of another rank is reshaped."""
 
 _TYPES = ("float", "float16")
 
 _GROUP_EPSILON = 1e-5
-"""The default of InstanceNormalization and of GroupNorm."""
+"""Default epsilon of InstanceNormalization and of GroupNorm."""
 
 _SKIP_EPSILON = 1e-12
-"""The operator's default."""
+"""Default epsilon of SkipSimplifiedLayerNormalization."""
 
 
 def _match_norm(norm: NodeFacts) -> Match | str | None:
@@ -41,7 +41,7 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
     if before is None or after is None or data is None or whole is None:
         return None
     if not data.static:
-        return "its sizes are not known"
+        return "the sizes of its data are unknown"
     sizes = data.sizes
     result = whole
     weights: dict[str, Operand | None] = {}
@@ -53,7 +53,7 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
             result = output
     grouped = before.output()
     if grouped is None or not (grouped.static and whole.static and result.static):
-        return "its sizes are not known"
+        return "the sizes of its data are unknown"
     if whole.sizes != sizes or result.sizes != sizes or len(sizes) < 3 or len(grouped.sizes) < 3:
         return None
     batch, channels = sizes[:2]
@@ -61,11 +61,11 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
     if grouped.sizes[0] != batch or not groups or channels % groups or groups == channels == 1:
         return None
     if 0 in sizes:
-        return "it is empty"
+        return "its data are empty"
     if data.type not in _TYPES:
         return f"its data are {data.type}"
     if not all_are(norm.input(1), 1.0, groups) or not all_are(norm.input(2), 0.0, groups):
-        return "its InstanceNormalization scales or shifts"
+        return "its InstanceNormalization has a scale other than 1 or a bias other than 0"
     last = swish_behind(result)
     final = last or result.producer
     assert final is not None  # the Reshape, the Mul or the Add
@@ -90,7 +90,10 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
 
 
 def _weight(node: NodeFacts, data: Value | None, sizes: list[int]) -> Operand | None:
-    """The constant operand of a Mul or an Add, if it has one number for each channel."""
+    """The constant operand of a Mul or Add of ``data``, if it has one number for each channel; otherwise ``None``.
+
+    ``sizes``: the shape of the data.
+    """
     for one, other in sides(node):
         weight = node.inputs[other]
         if node.inputs[one] is data and weight is not None and weight.constant and spread_over(weight, 1, sizes):
@@ -104,7 +107,7 @@ def _write_norm(facts: NodeFacts, edit: Edit) -> str:
     shape = facts.inputs[0].shape if facts.inputs[0] is not None else None
     kind = facts.inputs[0].dtype if facts.inputs[0] is not None else None
     if data is None or gamma is None or beta is None or shape is None or kind is None or len(shape) < 2:
-        return "the shape of its input is not known"
+        return "the shape of its input is unknown"
     rank, last = len(shape), facts.attribute("channels_last", 1)
     # move the channels behind the batch, and back
     there, back = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
@@ -158,7 +161,7 @@ def _match_skip(last: NodeFacts) -> Match | str | None:
     if add is None or add.graph != last.graph or len(add.inputs) != 2:
         return None  # RMS normalization, but not of a sum
     if not total.static or 0 in total.sizes or len(total.sizes) not in (2, 3):
-        return "its sizes are not known, or not of two or three dimensions"
+        return "the sizes of its sum are unknown, or it does not have two or three dimensions"
     if total.type != "float":
         return f"its data are {total.type}: in FP16 DirectML's kernel overflows"
     if any(v is None or not v.static or v.sizes != total.sizes for v in add.inputs):
@@ -172,13 +175,13 @@ def _match_skip(last: NodeFacts) -> Match | str | None:
 
 
 def _weighs(value: Value | None, total: Value) -> bool:
-    """Return whether a value is a constant of one number for each element of a row."""
+    """Return whether a value is constant, with one number for each index of the last axis of ``total``."""
     fits = value is not None and value.constant and total.static
     return fits and spread_over(value, len(total.sizes) - 1, total.sizes)
 
 
 def _normalized(value: Value | None) -> tuple[Value, float] | None:
-    """The value that is normalized by its root mean square over the last axis, and epsilon."""
+    """Match x / sqrt(mean(x * x) + epsilon) over the last axis, and return x and epsilon; ``None`` for other values."""
     divided = made_by(value, "Div")
     if divided is not None:
         return _rooted(source(divided.input(0)), made_by(divided.input(1), "Sqrt"))
@@ -218,9 +221,9 @@ def _write_skip(facts: NodeFacts, edit: Edit) -> str:
     node, old = edit.node, edit.node.outputs[0]
     kind, known = facts.inputs[0], [v is not None for v in node.inputs]
     if kind is None or kind.dtype is None or kind.rank is None or facts.opset < 1 or not all(known):
-        return "the type of its input is not known"
+        return "the type of its input is unknown"
     if any(v.name and (v.uses() or v.is_graph_output()) for v in node.outputs[1:3]):
-        return "its statistics are read"
+        return "other nodes read its statistics"
     dtype = kind.dtype.numpy()
     total = edit.before("Add", [node.inputs[0], node.inputs[1]], like=old, shape=kind.shape)
     if len(node.inputs) > 3:
@@ -229,7 +232,7 @@ def _write_skip(facts: NodeFacts, edit: Edit) -> str:
     # Use MatMul with 1 / size: the axes of ReduceMean are an attribute below opset 18, and an input from 18 on.
     size = kind.shape[-1] if kind.shape else None
     if not isinstance(size, int):
-        return "the shape of its input is not known"
+        return "the shape of its input is unknown"
     mean = edit.before("MatMul", [square, edit.constant(np.full((size, 1), 1 / size, dtype), "mean")], like=old)
     mean.shape = None
     epsilon = edit.constant(np.array(facts.attribute("epsilon", _SKIP_EPSILON), dtype), "epsilon")

@@ -1,4 +1,4 @@
-"""Helpers with which the matchers of several fused forms read a graph."""
+"""Helpers that match nodes in a graph, for several fused forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlprep.portable.arrays import Array
 
 
 def source(value: Value | None) -> Value | None:
-    """The value before nodes that only forward it: Identity, a Concat of one."""
+    """Go back from a value over nodes that only forward it (Identity, a Concat of one input), and return the first."""
     while value is not None and value.producer is not None and _gives_its_input(value.producer):
         value = value.producer.input(0)
     return value
@@ -23,14 +23,17 @@ def _gives_its_input(node: NodeFacts) -> bool:
 
 
 def made_by(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The node that makes a value, if it is one of these operators."""
+    """The node that computes a value, if its operator is one of ``ops``; otherwise ``None``. Identity is skipped."""
     value = source(value)
     node = value.producer if value is not None else None
     return node if node is not None and node.key in ops else None
 
 
 def reader(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The only reader of a value, if it is one of these operators. A graph output counts as another reader."""
+    """The only reader of a value, if its operator is one of ``ops``; otherwise ``None``. Identity is skipped.
+
+    A graph output counts as a reader, and so does a node in a subgraph.
+    """
     while value is not None and not value.graph_output:
         if len(value.consumers) != 1 or value.consumers[0].graph != value.graph:
             return None
@@ -42,20 +45,20 @@ def reader(value: Value | None, *ops: str) -> NodeFacts | None:
 
 
 def sides(node: NodeFacts) -> Iterator[tuple[int, int]]:
-    """The positions of a binary node's operands, in either order."""
+    """Yield the operand indices of a node with two inputs in both orders: (0, 1), (1, 0); nothing for other nodes."""
     if len(node.inputs) == 2:
         yield 0, 1
         yield 1, 0
 
 
 def axes_of(node: NodeFacts) -> list[int] | None:
-    """The axes of a reduction, which are an attribute or its second input; ``None`` where they are not known."""
+    """The axes of a reduction, from its attribute or second input; ``None`` if they are unknown or not given."""
     axes = node.input(1)
     return axes.integers() if axes is not None else node.attribute("axes")
 
 
 def held(node: NodeFacts, index: int) -> Array | None:
-    """The numbers of an initializer that a node reads, of any size."""
+    """The content of the initializer at input ``index``, of any size; ``None`` if the input is no initializer."""
     value = node.ir.inputs[index]
     return np.asarray(value.const_value.numpy()) if value is not None and value.const_value is not None else None
 
@@ -67,7 +70,10 @@ def all_are(value: Value | None, number: float, count: int) -> bool:
 
 
 def spread_over(value: Value | None, axis: int, sizes: list[int]) -> bool:
-    """Return whether a value, broadcast to ``sizes``, differs along ``axis`` only, and has every element of it."""
+    """Return whether a value has the full size along ``axis`` of a tensor of shape ``sizes``, and size 1 elsewhere.
+
+    Missing axes in front count as size 1.
+    """
     if value is None or not value.static or len(value.sizes) > len(sizes):
         return False
     lead = [1] * (len(sizes) - len(value.sizes)) + value.sizes
@@ -75,7 +81,7 @@ def spread_over(value: Value | None, axis: int, sizes: list[int]) -> bool:
 
 
 def swish_behind(value: Value | None) -> NodeFacts | None:
-    """The node that gives ``value * sigmoid(value)``, if the value has no other reader."""
+    """The last node of ``value * sigmoid(value)`` after a value; ``None`` without it, or if others read the value."""
     if value is None or value.graph_output:
         return None
     users = readers(value)

@@ -1,8 +1,10 @@
-"""RotaryEmbedding: it rotates halves or pairs of each head by an angle that depends on the position.
+"""Fuse rotary embeddings into RotaryEmbedding of com.microsoft, and expand it again.
 
-There are two forms. The first is ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-x2, x1). The second is
-``x1 * cos - x2 * sin`` together with ``x2 * cos + x1 * sin``, as in ai.onnx's function body. ``x1`` and ``x2`` are
-halves (Slice, Split), or even and odd elements (Slice in steps of 2, or a Reshape to pairs).
+The operator rotates halves or pairs of each head by an angle that depends on the position. Tables hold the cosines and
+sines of the angles. Models compute it in two forms. The first is ``x * cos + turned(x) * sin`` where ``turned`` is
+Concat(-x2, x1). The second is ``x1 * cos - x2 * sin`` together with ``x2 * cos + x1 * sin``, as in ai.onnx's function
+body. ``x1`` and ``x2`` are halves (Slice, Split), or even and odd elements (Slice in steps of 2, or a Reshape to
+pairs).
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from dmlprep.portable.arrays import Array
 Kind = Literal["halves", "pairs"]
 
 _RANK = 4
-"""[batch, heads, sequence, size] or [batch, sequence, heads, size]."""
+"""Rank of the data: [batch, heads, sequence, size] or [batch, sequence, heads, size]."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A half of each head: its value, which half it is, and whether the data has halves or pairs."""
+    """A half of each head of ``whole``, the data to rotate.
+
+    Attributes:
+        reader: the node that reads the data to cut out the half.
+        is_second: whether this is the second half (of pairs: the odd elements).
+        kind: whether heads are cut into two halves, or into even and odd elements ("pairs").
+    """
 
     whole: Value
     reader: NodeFacts
@@ -38,7 +46,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Table:
-    """Cosines or sines, one for each position and half of a head, and the node and input index that read them."""
+    """Cosines or sines for each position and element of half a head, and the node that reads them (input ``index``)."""
 
     value: Value
     node: NodeFacts
@@ -47,7 +55,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Turn:
-    """A rotation: the rotated value and its tables."""
+    """A match: the data to rotate (``part.whole``), and the tables of cosines and sines."""
 
     part: _Part
     cos: _Table
@@ -63,7 +71,7 @@ def _match(node: NodeFacts) -> Match | str | None:
         return None
     sizes = turn.part.whole.sizes
     if not turn.part.whole.static or not result.static or result.sizes != sizes:
-        return "its sizes are not known"
+        return "the sizes of its data are unknown"
     if len(sizes) != _RANK or 0 in sizes:
         return f"it has {len(sizes)} dimensions, not {_RANK}"
     half = sizes[-1] // 2
@@ -97,13 +105,23 @@ def _match(node: NodeFacts) -> Match | str | None:
 
 
 def _positions(data: Value, batch: int, tables: int, count: int) -> Operand:
-    """The index of each position in the tables: consecutive, for each batch that has its own tables."""
+    """The constant input position_ids, int64[batch, count]: where each position is in the flattened tables.
+
+    Args:
+        tables: batch size of the tables. If it is not ``batch``, all batches use the same table.
+    """
     first = np.arange(batch)[:, None] * (count if tables == batch else 0)
     return constant("positions", data.graph, (first + np.arange(count)).astype(np.int64))
 
 
 def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) -> int | None:
-    """Return the batch size of a table of cosines or sines, 1 or that of the data; ``None`` for others."""
+    """Return the batch size of a table of cosines or sines: 1, or that of the data; ``None`` if its shape does not fit.
+
+    Args:
+        sizes: shape of the data, in four dimensions.
+        axis, heads: the axes of the positions and of the heads.
+        width: the required size of the last axis.
+    """
     shape = [1] * (_RANK - len(table.sizes)) + table.sizes
     if not table.static or len(shape) != _RANK or shape[heads] != 1 or shape[axis] != sizes[axis] or shape[3] != width:
         return None
@@ -111,11 +129,11 @@ def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) 
 
 
 def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Operand:
-    """The input of a node, before nodes that move no element: Reshape, Unsqueeze, a Slice of everything.
+    """Go back from input ``index`` of a node over nodes that move no element (Reshape, Unsqueeze, a full Slice).
 
     Args:
-        sizes: go back to these sizes; without them, as far as the last axis keeps its length, which often reaches one
-            value for all nodes.
+        sizes: go back to the value of this shape, if there is one. ``None``: go back as far as the last axis keeps its
+            size. This often reaches a value that several rotations share.
     """
     start = input_operand(node, index)
     while sizes is None or start.facts.sizes != sizes:
@@ -137,7 +155,7 @@ def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Op
 
 
 def _one_sum(add: NodeFacts) -> _Turn | None:
-    """Match x * cos + turned(x) * sin."""
+    """Match x * cos + turned(x) * sin at its Add; ``None`` for other nodes."""
     for one, other in sides(add):
         plain, turned = made_by(add.inputs[one], "Mul"), made_by(add.inputs[other], "Mul")
         if plain is None or turned is None:
@@ -162,7 +180,7 @@ def _one_sum(add: NodeFacts) -> _Turn | None:
 
 
 def _two_sums(node: NodeFacts) -> _Turn | None:
-    """Match x1 * cos - x2 * sin, joined with x2 * cos + x1 * sin."""
+    """Match x1 * cos - x2 * sin, joined with x2 * cos + x1 * sin, at the last node; ``None`` for other nodes."""
     joined = _joined(node.output())
     if joined is None:
         return None
@@ -195,7 +213,7 @@ def _halves(x1: _Part, x2: _Part, kind: Kind) -> bool:
 
 
 def _product(value: Value | None) -> tuple[_Part, _Table] | None:
-    """Match a half of each head times a table."""
+    """Match a value that is a half of each head times a table; ``None`` for other values."""
     product = made_by(value, "Mul")
     if product is None:
         return None
@@ -207,7 +225,7 @@ def _product(value: Value | None) -> tuple[_Part, _Table] | None:
 
 
 def _part(value: Value | None) -> _Part | None:
-    """Match a half of each head."""
+    """Match a value that is a half of each head; ``None`` for other values."""
     value = source(value)
     node = value.producer if value is not None else None
     if value is None or node is None or not node.inputs:
@@ -234,7 +252,10 @@ def _part(value: Value | None) -> _Part | None:
 
 
 def _of_pairs(value: Value) -> _Part | None:
-    """One element of each pair, where the pairs are [.., half, 2]: by Gather, Slice or Split."""
+    """Match a value that Gather, Slice or Split cuts from pairs [.., half, 2]: one element of each pair.
+
+    ``None`` for other values.
+    """
     node = value.producer
     pairs = source(node.input(0)) if node is not None else None
     before = made_by(pairs, "Reshape")
@@ -255,7 +276,7 @@ def _of_pairs(value: Value) -> _Part | None:
 
 
 def _cut(node: NodeFacts, data: Value) -> tuple[int, int] | None:
-    """First element and step of a Slice of the last axis alone."""
+    """First element and step of a Slice of the last axis of ``data``; ``None`` for other nodes."""
     if node.key != "Slice":
         return None
     rank, axes = len(data.sizes), _integers(node, 3)
@@ -266,7 +287,7 @@ def _cut(node: NodeFacts, data: Value) -> tuple[int, int] | None:
 
 
 def _along_last(node: NodeFacts, data: Value) -> bool:
-    """Return whether the axis of a node is the last one of a value."""
+    """Return whether the attribute ``axis`` of a node is the last axis of ``data``."""
     return bool(node.attribute("axis", 0) % len(data.sizes) == len(data.sizes) - 1)
 
 
@@ -276,7 +297,10 @@ def _integers(node: NodeFacts, index: int) -> list[int] | None:
 
 
 def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
-    """The two values that a value contains, as halves or as pairs of the last axis."""
+    """Match a value that joins two values along the last axis, as halves or as pairs; return both and the kind.
+
+    ``None`` for other values.
+    """
     value = source(value)
     node = value.producer if value is not None else None
     if value is None or node is None or not value.static or not value.sizes:
@@ -301,15 +325,18 @@ def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
 
 
 _ALIKE = frozenset({"Cos", "Sin", "Cast", "Identity", "Unsqueeze", "Squeeze", "Neg", "Reshape", "Slice", "Concat"})
-"""Operators that map a doubled last axis to a doubled last axis, if they keep its length."""
+"""Operators that keep repeated numbers of the last axis repeated, if they keep its size."""
 _BY_A_NUMBER = frozenset({"Mul", "Div", "Add", "Sub"})
 _VIEWS = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Concat"})
 _FURTHEST = 24
-"""The most nodes between a table and the node that joins its halves."""
+"""The most nodes to go back from a table to the node that repeats its numbers."""
 
 
 def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
-    """Return whether a table has each number twice, as halves or as pairs: by its values, or by its nodes."""
+    """Return whether a table surely has each number twice along its last axis, as halves or as pairs.
+
+    The numbers of a constant table show it; otherwise the nodes that compute the table.
+    """
     for _ in range(_FURTHEST):
         value = node.inputs[index]
         if value is None or not value.static or not value.sizes:
@@ -343,7 +370,7 @@ def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
 
 
 def _two(array: Array, kind: Kind) -> tuple[Array, Array]:
-    """The two halves of the last axis."""
+    """Cut an array along its last axis: two halves, or even and odd elements ("pairs")."""
     if kind == "pairs":
         return array[..., 0::2], array[..., 1::2]
     half = array.shape[-1] // 2
@@ -351,7 +378,7 @@ def _two(array: Array, kind: Kind) -> tuple[Array, Array]:
 
 
 def _halved(operand: Operand, kind: Kind) -> Operand:
-    """A table with each number once."""
+    """A table without its repeated numbers: the first half of its last axis, or its even elements ("pairs")."""
     sizes = operand.facts.sizes
     shape = [*sizes[:-1], sizes[-1] // 2]
 
@@ -373,14 +400,14 @@ def _halved(operand: Operand, kind: Kind) -> Operand:
 def _write_out(facts: NodeFacts, edit: Edit) -> str:
     node, old = edit.node, edit.node.outputs[0]
     if facts.attribute("scale", 1.0) != 1.0 or facts.attribute("is_packed_batching", 0):
-        return "it scales, or its batches are packed"
+        return "its scale is not 1, or its batches are packed (is_packed_batching)"
     known = [facts.input(index) for index in range(4)]
     if any(v is None or v.rank is None for v in known) or any(v is None for v in node.inputs[:4]):
-        return "the shapes of its inputs are not known"
+        return "the shapes of its inputs are unknown"
     x, positions, cos = (v for v in known[:3] if v is not None)
     half = (cos.shape or (None,))[-1]
     if x.rank not in (3, 4) or not isinstance(half, int) or not x.static:
-        return "the shapes of its inputs are not known"
+        return "the shapes of its inputs are unknown"
     part = int(facts.attribute("rotary_embedding_dim", 0))
     heads = int(facts.attribute("num_heads", 0)) or (x.sizes[1] if x.rank == 4 else x.sizes[2] // (part or 2 * half))
     value, rank3 = node.inputs[0], x.rank == 3
@@ -425,7 +452,7 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _part_of(edit: Edit, value: ir.Value | None, like: ir.Value, start: int, end: int, step: int) -> ir.Value:
-    """Slice the last axis of a value of four dimensions."""
+    """Write a Slice of the last axis of a value of four dimensions, and return its output."""
     return edit.before("Slice", [value, *(edit.integers([n], "slice") for n in (start, end, 3, step))], like=like)
 
 

@@ -1,4 +1,4 @@
-"""The scores of attention: from the input of the Softmax back to the product of queries and keys."""
+"""Match attention: the scores (queries times keys, scaled and masked), Softmax, and the product with the values."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dmlprep.passes.fusions.reading import axes_of, held, made_by, reader, sides
 from dmlprep.portable.arrays import Array
 
 RANK = 4
-"""[batch, heads, queries, keys]."""
+"""Rank of scores and masks: [batch, heads, queries, keys]."""
 
 _TYPES = ("float", "float16")
 
 _LOWEST = -1e30
-"""An FP32 number below this plus a score is the number itself."""
+"""Numbers up to this one replace a score when they are added to it in FP32: the score is lost in rounding."""
 
 _MOST = 1 << 22
-"""Elements of each value on the way to a mask: the mask of 2048 positions, 32 MiB as integers."""
+"""The most elements of each value that is computed to find a mask: the mask of 2048 positions, 32 MiB as int64."""
 
 _NODES = 32
-"""The most nodes on the way to a mask."""
+"""The most nodes that are computed to find a mask."""
 
 _MOST_READ = 1 << 20
-"""The most elements of a constant mask that is examined."""
+"""The most elements of a constant mask whose numbers are compared with others."""
 
 FURTHEST = 12
-"""The most nodes between the product and the value that has one vector for each position."""
+"""The most nodes to go back from a MatMul to [batch, length, heads * size], or from the Softmax to the MatMul."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Mask:
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes in four dimensions."""
+        """The shape of ``value`` in four dimensions, with 1 for missing axes in front."""
         return [1] * (RANK - len(self.value.sizes)) + self.value.sizes
 
     @property
     def key(self) -> object:
-        """The same key for masks with equal numbers: exporters repeat a mask for each layer."""
+        """A key that masks with equal numbers share, because exporters repeat a mask for each layer."""
         array = self.array()
         if array is not None:
             return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
@@ -64,11 +64,11 @@ class Mask:
         return ("Where", *(id(source(v)) if (n := scalar(v)) is None else n for v in where.inputs))
 
     def array(self) -> Array | None:
-        """The numbers of a constant mask that is added, if it is not too large to examine."""
+        """The numbers of a constant mask that is added; ``None`` for other masks, and above 1 Mi elements."""
         return None if self.number is not None else self._held(_MOST_READ)
 
     def numbers(self) -> Array | None:
-        """The numbers that a constant or computable mask adds, if it has at most ``_MOST`` elements."""
+        """The numbers that the mask adds; ``None`` if they are unknown, or more than 4 Mi."""
         array = self._held(_MOST) if self.value.constant else _computed(self.value)
         if array is None or self.number is None:
             return array
@@ -82,15 +82,16 @@ class Mask:
 
 @dataclass(frozen=True)
 class Attention:
-    """Weights of keys times values; a Transpose brings their heads together.
+    """Nodes that compute attention, up to the Transpose that brings the heads of the result together.
 
     Attributes:
-        last, product: the product with the values, and the product of queries and keys.
-        scale, masks: the factor of that product, and the terms that are added to it.
-        guarded: whether rows that are masked completely are zeros.
-        whole: the weights, [batch, heads, queries, keys].
-        size, wide: elements of a head of queries and keys, and of a head of values.
-        giver: the last node of all.
+        last: the MatMul of the attention weights and the values.
+        product: the MatMul of queries and keys.
+        scale, masks: the factor of ``product``, and the terms that are added to it.
+        guarded: whether the nodes set the weights of queries without any key to 0.
+        whole: the attention weights, [batch, heads, queries, keys].
+        size, wide: number of elements of a head of queries and keys, and of a head of values.
+        giver: the last node of the attention: the Transpose, or a Reshape after it.
     """
 
     last: NodeFacts
@@ -105,7 +106,10 @@ class Attention:
 
 
 def attention(last: NodeFacts) -> Attention | str | None:
-    """The attention that ends in a product; a sentence where the nodes have the form but a part does not fit."""
+    """Match the attention whose MatMul with the values is ``last``.
+
+    ``None`` if the nodes are no attention; a reason (text) if they are, but cannot be fused.
+    """
     weights = _weights(last.input(0))
     if weights is None:
         return None
@@ -118,9 +122,9 @@ def attention(last: NodeFacts) -> Attention | str | None:
     if q is None or k is None or v is None or whole is None or product.graph != last.graph:
         return None
     if not all(value.static and 0 not in value.sizes for value in (q, k, v, whole)):
-        return "its sizes are not known"
+        return "the sizes of its queries, keys or values are unknown"
     if any(len(value.sizes) != RANK for value in (q, k, v, whole)):
-        return "it does not have four dimensions"
+        return "its queries, keys or values do not have four dimensions"
     batch, heads, queries, keys = whole.sizes
     size, wide = q.sizes[3], v.sizes[3]
     wanted = ([batch, heads, queries, size], [batch, heads, size, keys], [batch, heads, keys, wide])
@@ -129,21 +133,24 @@ def attention(last: NodeFacts) -> Attention | str | None:
     if whole.type not in _TYPES:
         return f"its data are {whole.type}"
     if _read_elsewhere(softmax, last):
-        return "its weights are read elsewhere"
+        return "other nodes read its softmax weights"
     turned = reader(last.output(), "Transpose")
     if turned is None or list(turned.attribute("perm", [])) != [0, 2, 1, 3]:
-        return "its heads are not merged after it"
+        return "no Transpose merges its heads after it"
     if guard is not None and guard.key == "Equal" and not _asks_for_empty(guard, masks):
         return None
     giver = reader(turned.output(), "Reshape") or turned
     result = giver.output()
     if result is None or not result.static:
-        return "its sizes are not known"
+        return "the sizes of its queries, keys or values are unknown"
     return Attention(last, product, scale, masks, guard is not None, whole, size, wide, giver)
 
 
 def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
-    """The Softmax over the last axis that gives these weights, and the node that sets rows to zero, if there is one."""
+    """Match attention weights: return the Softmax over the last axis that computes them, and the node that guards them.
+
+    The guard finds queries without any key, whose weights a Where sets to 0; ``None`` without a guard.
+    """
     guard: NodeFacts | None = None
     cleared = made_by(value, "Where")
     if cleared is not None:
@@ -162,7 +169,10 @@ def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
 
 
 def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | None:
-    """The product that a Softmax reads, its factor, and its masks."""
+    """Match the scores that a Softmax reads: return the MatMul of queries and keys, its factor, and the masks.
+
+    ``None`` if the input is computed in another way.
+    """
     masks: list[Mask] = []
     whole, value = softmax.output(), softmax.inputs[0]
     for _ in range(FURTHEST):
@@ -183,7 +193,10 @@ def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | N
 
 
 def _masked(node: NodeFacts, whole: Value) -> tuple[int, Mask] | None:
-    """The index of the scores among the inputs of a node that masks them, and the mask."""
+    """Match a node (Add or Where) that masks scores: return the index of the scores among its inputs, and the mask.
+
+    ``None`` for other nodes. ``whole``: the attention weights.
+    """
     if node.key == "Add":
         for one, other in sides(node):
             mask = node.inputs[other]
@@ -207,7 +220,7 @@ def _fits(mask: Value, whole: Value, kind: str) -> bool:
 
 
 def _from_product(value: Value | None) -> bool:
-    """Return whether a value is scores: a product, scaled and masked or not."""
+    """Return whether a value is computed from a MatMul by scaling and masking only, so that it may be scores."""
     for _ in range(FURTHEST):
         _, value = _unscaled(value)
         if made_by(value, "MatMul") is not None:
@@ -220,7 +233,7 @@ def _from_product(value: Value | None) -> bool:
 
 
 def _unscaled(value: Value | None) -> tuple[float, Value | None]:
-    """The factor of a value, and the value without it."""
+    """Go back from a value over constant factors; return their product, and the value before them."""
     times = 1.0
     while (node := made_by(value, "Mul", "Div")) is not None and len(node.inputs) == 2:
         by = factor(node)
@@ -231,7 +244,10 @@ def _unscaled(value: Value | None) -> tuple[float, Value | None]:
 
 
 def factor(node: NodeFacts) -> tuple[int, float] | None:
-    """The index of the input that is multiplied by a number, and the number."""
+    """For a Mul or Div by a constant number, the index of the other input, and the number (of a Div: its reciprocal).
+
+    ``None`` for other nodes.
+    """
     for one, other in sides(node):
         number, data, result = scalar(node.inputs[other]), node.inputs[one], node.output()
         if number is None or data is None or result is None or data.rank != result.rank:
@@ -259,13 +275,13 @@ def _read_elsewhere(softmax: NodeFacts, last: NodeFacts) -> bool:
 
 
 def never_empty(masks: Sequence[Mask]) -> bool:
-    """Return whether a mask is known to leave each query a key."""
+    """Return whether the only mask is constant and leaves each query at least one key."""
     array = masks[0].array() if len(masks) == 1 else None
     return array is not None and not bool(np.isneginf(array.astype(np.float32).max(axis=-1)).any())
 
 
 def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
-    """Return whether a node compares the largest of each row of the one mask with -inf."""
+    """Return whether ``guard``, an Equal, compares the maximum of each row of the only mask with -inf."""
     for one, other in sides(guard):
         most = made_by(guard.inputs[one], "ReduceMax")
         if most is None or scalar(guard.inputs[other]) != -np.inf or len(masks) != 1:
@@ -279,13 +295,13 @@ def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
 
 
 def spread(masks: Sequence[Mask]) -> list[int]:
-    """The smallest shape to which all masks broadcast."""
+    """The smallest shape to which all masks broadcast, in four dimensions."""
     return [max(sizes) for sizes in zip(*(mask.sizes for mask in masks), strict=True)]
 
 
 @lru_cache(maxsize=1)  # the layers of a model read the same mask
 def _computed(value: Value) -> Array | None:
-    """The numbers of a value; ``None`` if they are unknown, differ between machines, or are too many."""
+    """Compute the numbers of a value from constants; ``None`` if they are unknown, not exact, or too many."""
     return _value(value, {}, [_NODES])
 
 

@@ -1,4 +1,4 @@
-"""Expand fused operators in a copy of a model.
+"""Expand fused operators of com.microsoft into plain nodes, in a copy of a model that is only used to compute results.
 
 There are three reasons: the CPU has no kernel (GroupNorm), its kernel rounds and DirectML's does not (MatMulNBits), or
 the FP16 emulation must round the output of each node.
@@ -27,7 +27,12 @@ from dmlprep.passes.fusions.form import DOMAIN
 
 @dataclass(frozen=True)
 class Written:
-    """A model with its fused operators expanded, in a copy if it had any, and the count of each operator."""
+    """The result of ``write_out``.
+
+    Attributes:
+        model: an expanded copy of the model; the model itself if nothing was to expand.
+        counts: operator -> how many of its nodes were expanded or changed.
+    """
 
     model: Model
     counts: dict[str, int]
@@ -47,7 +52,10 @@ _HOW = {
 
 
 def _exact(facts: NodeFacts, edit: Edit) -> str:
-    """Make the CPU compute in the type of the data, as DirectML does at every accuracy level."""
+    """Remove ``accuracy_level`` from a MatMulNBits, so that the CPU computes in the type of its data, as DirectML does.
+
+    Returns an empty text; a reason if the node does so already.
+    """
     if facts.attribute("accuracy_level", 0) <= 1:
         return "it computes in FP32"
     edit.drop("accuracy_level")
@@ -55,7 +63,7 @@ def _exact(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
-    """The rewrite of a node; ``None`` for a node that stays."""
+    """The function that expands or changes a node; ``None`` if the node stays."""
     if node.domain != DOMAIN:
         return None
     if node.op_type == _ROUNDS and "accuracy_level" in node.attributes:
@@ -65,7 +73,10 @@ def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
-    """Expand, in a copy, operators that the CPU provider lacks or computes differently; or ``all_of_them``."""
+    """Expand fused operators in a copy of ``model``: those that the CPU provider lacks or computes differently.
+
+    ``all_of_them``: also expand those that the CPU provider computes like DirectML.
+    """
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the import of the forms: few models have any
     from dmlprep.passes.fusions.catalog import FORMS

@@ -1,4 +1,4 @@
-"""Replace a call by the body of its function: ONNX's own function operators and model-local functions."""
+"""Replace a node by a function body: of an operator that ONNX defines as a function, or of a model-local function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 def has_body(schema: Any) -> bool:
-    """Return whether ONNX defines the operator as a function.
+    """Return whether ONNX defines the operator of an ``OpSchema`` as a function, so that its body can replace a node.
 
     onnx's type stubs lack these members of OpSchema, so the parameter is ``Any``.
     """
@@ -26,16 +26,18 @@ def has_body(schema: Any) -> bool:
 
 
 def _pick(versions: list[int], target: int) -> int:
-    """The newest body that the target runs without lowering; otherwise the oldest, which needs the least lowering."""
+    """Choose among the opsets that have a body: the newest up to ``target``, otherwise the oldest."""
     fitting = [v for v in versions if v <= target]
     return max(fitting) if fitting else min(versions)
 
 
 def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
-    """Replace the builder's node by the function body of its ONNX operator.
+    """Write the function body of the node's ONNX operator before the node, and return replacements for its outputs.
+
+    The caller removes the node. A replacement is ``None`` if the body does not compute that output.
 
     Raises:
-        CannotLower: ONNX has no body for these attributes and types.
+        CannotLower: ONNX has no body for these attributes and types, or an input's type is unknown.
     """
     node = builder.node
     if schema.has_context_dependent_function:
@@ -43,7 +45,7 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
         for value in node.inputs:
             known = builder.values.type(value)
             if value is not None and known is None:
-                raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
+                raise CannotLower(f"the type of its input {value.name!r} is unknown", in_function=True)
             types.append(known or onnx.TypeProto())
         version = _pick(schema.context_dependent_function_opset_versions, builder.target)
         if any(a.is_ref() for a in node.attributes.values()):
@@ -68,7 +70,10 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
 
 
 def expand_call(builder: Builder, function: ir.Function, version: int) -> list[ir.Value | None]:
-    """Replace a call by the body of its model-local function, whose default domain has ``version``."""
+    """Write the body of a model-local function before a call of it, and return replacements for the call's outputs.
+
+    The caller removes the call. ``version`` is the opset that the function imports for the default domain.
+    """
     proto = ir.serde.serialize_function(function)
     return _splice(builder, proto, list(proto.attribute_proto), version)
 
@@ -128,7 +133,7 @@ def _splice(
 
 
 def _outer_values(builder: Builder) -> dict[str, ir.Value]:
-    """Values that the subgraphs of the call read from around it, by name."""
+    """Map from name to value: everything that nodes in the subgraphs of the builder's node read."""
     bodies = [a.as_graph() for a in builder.node.attributes.values() if a.type == ir.AttributeType.GRAPH]
     inner = [node for body in bodies for node in body.all_nodes()]
     return {v.name: v for node in inner for v in node.inputs if v is not None and v.name}
@@ -144,7 +149,10 @@ def _constant(builder: Builder, node: ir.Node) -> ir.Value:
 
 
 def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None:
-    """Replace attribute references by their values; remove references without a value."""
+    """Replace references to function attributes by the attributes in ``bound``, in place, also in subgraphs.
+
+    A reference to a name that is not in ``bound`` is removed.
+    """
     for node in graph.node:
         for sub in protos.bodies(node):
             _bind(sub, bound)

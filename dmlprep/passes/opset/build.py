@@ -22,22 +22,23 @@ from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
 WRITTEN_AT = 18
-"""Rewrites use operators of this opset. They are then lowered, or relabelled, to the requested opset."""
+"""The opset of new nodes by default. The nodes are then lowered, or relabelled, to the requested opset."""
 
 _SMALL_BYTES = 4096
 
 STANDS_AT = "\x00opset"
-"""Marks a node of a subgraph that is copied into a function body: it has the caller's opset, not the body's."""
+"""Metadata key on nodes of a subgraph that is copied into a function body. Its value is their opset, the caller's."""
 
 T = onnx.TensorProto
 """A short name for ONNX's element types."""
 
 
 class CannotLower(Exception):
-    """One node has no rewrite, for ``reason`` (a clause). The pass turns this into a refusal that names the node.
+    """A node cannot be lowered, for ``reason`` (a clause). The pass turns this into a refusal that names the node.
 
     Args:
-        in_function: whether it may help to inline the model-local function around the node, whose types are unknown.
+        in_function: true if the types or attributes are unknown only because the node is in a model-local function.
+            The pass then inlines the function and tries again.
     """
 
     def __init__(self, reason: str, *, in_function: bool = False) -> None:
@@ -46,15 +47,15 @@ class CannotLower(Exception):
 
 
 def _content(array: Array) -> bytes:
-    """A key of an array among those of its type and shape. Large arrays are hashed, to save memory."""
+    """Key that tells an array from others of the same type and shape: its content, or a hash of it above 4 KiB."""
     return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
 
 def attribute(node: ir.Node, name: str, default: object = None) -> Any:
-    """The value of an attribute: strings as ``str``, lists as lists.
+    """The value of a node's attribute, or ``default`` if the node lacks it: strings as ``str``, lists as ``list``.
 
     Raises:
-        CannotLower: the value is a parameter of a function.
+        CannotLower: the attribute refers to a parameter of a model-local function.
     """
     attr = node.attributes.get(name)
     if attr is None:
@@ -74,24 +75,24 @@ def input_of(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def value_range(dtype: int) -> tuple[float, float]:
-    """The lowest and the highest number of an element type; infinite for floating types."""
+    """The lowest and the highest number of an ONNX element type; minus and plus infinity for any type but integers."""
     kind = ir.DataType(dtype).numpy()
     return (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (-np.inf, np.inf)
 
 
 def default_of(schema: Any, name: str) -> Any:
-    """The default of an attribute that a schema has, strings as ``str``; ``None`` where it has none."""
+    """The default value of the schema's attribute ``name``, strings as ``str``; ``None`` if it has no default."""
     default = schema.attributes[name].default_value
     value = onnx.helper.get_attribute_value(default) if default.type else None
     return value.decode() if isinstance(value, bytes) else value
 
 
 class Builder(GraphBuilder):
-    """Writes nodes before ``node``; onnx's own inference types every new value.
+    """Writes new nodes before ``node``, which they replace; onnx's type inference sets the types of new values.
 
     Attributes:
-        values: types and constants of the model.
-        node: the node that is rewritten.
+        values: known types and constants of the model's values.
+        node: the node that is rewritten (lowered). The caller removes it.
         version: the opset of ``node``.
         target: the requested opset.
     """
@@ -114,11 +115,11 @@ class Builder(GraphBuilder):
         self._constants: dict[tuple[object, ...], ir.Value] = {}
 
     def value_name(self, wish: str) -> str:
-        """A free name for a value or a node; it begins with the name of the rewritten node."""
+        """Return a name that is not yet used, for a value or a node: ``wish`` after the name of the rewritten node."""
         return self.names.new(f"{self.base}/{wish}")
 
     def attr(self, name: str, default: object = None) -> Any:
-        """An attribute of the node, or its schema's default."""
+        """The value of the node's attribute, otherwise its schema's default, otherwise ``default``."""
         value = attribute(self.node, name)
         if value is None:
             schema = schema_at(self.node.op_type, self.version, self.node.domain)
@@ -126,29 +127,33 @@ class Builder(GraphBuilder):
         return default if value is None else value
 
     def input(self, index: int) -> ir.Value | None:
-        """An input of the node; ``None`` if it is omitted."""
+        """The input at ``index`` of the node; ``None`` if it is omitted."""
         return input_of(self.node, index)
 
     def need(self, index: int) -> ir.Value:
-        """An input that the schema requires."""
+        """The input at ``index``, which the schema requires.
+
+        Raises:
+            CannotLower: the node lacks this input.
+        """
         value = self.input(index)
         if value is None:
             raise CannotLower(f"input {index} is missing")
         return value
 
     def asked(self, index: int) -> bool:
-        """Return whether an output of the node has a name or a reader."""
+        """Return whether the node's output at ``index`` must be computed: it has a name or a reader."""
         return any(output.name or output.uses() for output in self.node.outputs[index : index + 1])
 
     def need_dtype(self, value: ir.Value) -> int:
-        """The element type of a value.
+        """The element type of a value, as a number of ``onnx.TensorProto``.
 
         Raises:
             CannotLower: the type is unknown.
         """
         dtype = self.values.dtype(value)
         if not dtype:
-            raise CannotLower(f"the element type of {value.name!r} is not known", in_function=True)
+            raise CannotLower(f"the element type of {value.name!r} is unknown", in_function=True)
         return dtype
 
     def need_rank(self, value: ir.Value) -> int:
@@ -159,53 +164,61 @@ class Builder(GraphBuilder):
         """
         rank = self.values.rank(value)
         if rank is None:
-            raise CannotLower(f"the rank of {value.name!r} is not known", in_function=True)
+            raise CannotLower(
+                f"the rank of {value.name!r} is unknown: pin the free dimensions of the model", in_function=True
+            )
         return rank
 
     def need_constant(self, value: ir.Value, what: str) -> Array:
-        """The elements of a small constant.
+        """The elements of a constant value; ``what`` names the value in the error.
 
         Raises:
-            CannotLower: the value is computed, or a graph input.
+            CannotLower: the elements are not known: the value is computed, a graph input, or a large constant.
         """
         array = self.values.constant(value)
         if array is None:
-            raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
+            raise CannotLower(
+                f"{what} ({value.name!r}) is not a constant: pin the free dimensions and simplify first",
+                in_function=True,
+            )
         return array
 
     def whole_numbers(self, array: Array, what: str) -> list[int]:
-        """The elements of a constant, flattened.
+        """The elements of an integer array as a flat list; ``what`` names the array in the error.
 
         Raises:
-            CannotLower: the file has no integers there.
+            CannotLower: the array is not of an integer type.
         """
         if array.dtype.kind not in "iu":
             raise CannotLower(f"{what} are of type {array.dtype}, not integers", in_function=True)
         return [int(number) for number in array.reshape(-1)]
 
     def const(self, array: ArrayLike) -> ir.Value:
-        """A constant: an initializer of the graph. In a function, which has no initializers, a Constant node."""
+        """A constant with the type of ``array``: an initializer, or a Constant node inside a model-local function."""
         data = np.array(array, order="C")
         return self.tensor(ir.tensor(data), data)
 
     def typed(self, array: ArrayLike, dtype: int) -> ir.Value:
-        """A constant of an ONNX element type."""
+        """A new constant: ``array`` converted to the ONNX element type ``dtype``."""
         return self.const(np.asarray(array).astype(ir.DataType(dtype).numpy()))
 
     def like(self, array: ArrayLike, value: ir.Value) -> ir.Value:
-        """A constant of the element type of ``value``."""
+        """A new constant: ``array`` converted to the element type of ``value``."""
         return self.typed(array, self.need_dtype(value))
 
     def ints(self, *numbers: int) -> ir.Value:
-        """A constant int64[n]."""
+        """A new constant int64[n] with the given numbers."""
         return self.const(np.array(numbers, np.int64))
 
     def scalar(self, number: int) -> ir.Value:
-        """A constant int64 scalar."""
+        """A new constant: an int64 scalar."""
         return self.const(np.array(number, np.int64))
 
     def tensor(self, tensor: ir.TensorProtocol, known: Array | None = None) -> ir.Value:
-        """A constant from a tensor."""
+        """A constant with the content of ``tensor``.
+
+        If ``known``, the same content as an array, is given, equal constants of this builder share one value.
+        """
         key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, _content(known))
         if key is not None and key in self._constants:
             return self._constants[key]
@@ -223,7 +236,7 @@ class Builder(GraphBuilder):
         return value
 
     def op(self, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
-        """Write a node, and return its first output; see ``ops``."""
+        """Write a node, and return its first output; ``ops`` has the details."""
         return self.ops(op_type, *inputs, **attributes)[0]
 
     def ops(
@@ -235,10 +248,11 @@ class Builder(GraphBuilder):
         domain: str = "",
         **attributes: object,
     ) -> list[ir.Value]:
-        """Write a node with several outputs, at opset ``version``.
+        """Write a node at opset ``version``; an attribute that is ``None`` is left out.
 
         Returns:
-            its outputs; a constant instead, if all inputs are small constants and the operator is shape arithmetic.
+            its outputs. If all inputs are small constants and the operator is shape arithmetic, no node is written, and
+            the only output is a constant with the computed value.
         """
         attrs = [as_attribute(k, v) for k, v in attributes.items() if v is not None]
         return self.place(ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs), version)
@@ -246,7 +260,16 @@ class Builder(GraphBuilder):
     def place(
         self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
     ) -> list[ir.Value]:
-        """Insert a node before the rewritten one, name it, and type its outputs."""
+        """Insert ``node`` before the rewritten node, name it, and infer the types of its outputs.
+
+        Args:
+            version: the opset of ``node``; ``None`` for a node of another domain than ai.onnx.
+            hint: the new name without its prefix (default: the operator).
+            asked: for each output, whether it needs a name; an output that no node reads needs none.
+
+        Returns:
+            the outputs of ``node``; a new constant instead, if the node is folded (see ``ops``).
+        """
         if not node.domain and len(node.outputs) == 1 and (folded := self.values.fold(node)) is not None:
             for i in range(len(node.inputs)):
                 node.replace_input_with(i, None)
@@ -278,14 +301,14 @@ class Builder(GraphBuilder):
         try:
             inferred = self.values.by_rule(schema, ir.serde.serialize_node(node), node.inputs, version)
         except OnnxError as error:
-            raise CannotLower(f"its rewriting does not type: {error.line}") from error
+            raise CannotLower(f"onnx cannot infer types for its replacement: {error.line}") from error
         for output in node.outputs:
             proto = inferred.get(output.name or "")
             if proto is not None and type_string(proto):
                 self.set_type(output, proto)
 
     def _infer_bodies(self, node: ir.Node, version: int) -> None:
-        """Infer the types of the outputs of an If, Loop or Scan, and of the values in its bodies."""
+        """Infer and set the types of the outputs of an If, Loop or Scan, and of the values in its subgraphs."""
         try:
             inferred = self.values.alone(node, {"": version}, strict=False)
         except OnnxError:
@@ -296,31 +319,31 @@ class Builder(GraphBuilder):
         self.values.take_bodies(node, inferred.node[0])
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
-        """Set the type of a new value."""
+        """Set the type and shape of a value, and record them in ``values``."""
         self.values.set_type(value, proto)
         value.type = ir.serde.deserialize_type_proto_for_type(proto)
         value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
 
     def dim(self, value: ir.Value, axis: int) -> ir.Value:
-        """One dimension of a value: int64[1]."""
+        """The size of one dimension of a value, computed by a Shape node: int64[1]."""
         return self.op("Shape", value, start=axis, end=axis + 1 if axis != -1 else None)
 
     def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
-        """``value`` with its dimensions in another order; unchanged where the order is the same."""
+        """Transpose ``value`` to the dimensions in ``order``; return ``value`` itself if the order is unchanged."""
         return value if list(order) == sorted(order) else self.op("Transpose", value, perm=list(order))
 
     def from_start(self, index: ir.Value, size: ir.Value | int) -> ir.Value:
-        """int64 positions along a dimension of ``size``, where negative inputs count from the end."""
+        """Turn the int64 positions in ``index`` into positions from 0: ``size`` is added to the negative ones."""
         negative = self.op("Less", index, self.scalar(0))
         lifted = self.op("Add", index, self.scalar(size) if isinstance(size, int) else size)
         return self.op("Where", negative, lifted, index)
 
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
-        """``value`` as another element type; unchanged where it has that type already."""
+        """Cast ``value`` to an ONNX element type; return ``value`` itself if it has that type already."""
         return value if self.values.dtype(value) == dtype else self.op("Cast", value, to=int(dtype), version=13)
 
     def set_attr(self, **attributes: object) -> None:
-        """Set attributes of the node (``None`` removes one)."""
+        """Set attributes of the rewritten node in place; ``None`` removes an attribute."""
         for name, value in attributes.items():
             if value is None:
                 self.node.attributes.pop(name, None)
@@ -328,23 +351,26 @@ class Builder(GraphBuilder):
                 self.node.attributes[name] = as_attribute(name, value)
 
     def set_inputs(self, inputs: Sequence[ir.Value | None]) -> None:
-        """Give the node other inputs."""
+        """Replace all inputs of the rewritten node in place; omitted inputs at the end are cut off."""
         self.node.resize_inputs(max((i for i, value in enumerate(inputs, 1) if value is not None), default=0))
         for i, value in enumerate(inputs[: len(self.node.inputs)]):
             if self.node.inputs[i] is not value:
                 self.node.replace_input_with(i, value)
 
     def again(self, *inputs: ir.Value | None, version: int, **changed: object) -> list[ir.Value]:
-        """Write the same operator at ``version``, with other inputs and changed attributes (``None`` removes one)."""
+        """Write a new node of the same operator at ``version``, with other inputs and changed attributes.
+
+        An attribute in ``changed`` that is ``None`` is left out. Returns the outputs of the new node.
+        """
         attributes: dict[str, Any] = {**self.node.attributes, **changed}
         return self.ops(self.node.op_type, *inputs, outputs=len(self.node.outputs), version=version, **attributes)
 
 
 Step = Callable[[Builder], Sequence[ir.Value | None] | None]
-"""A function that lowers an operator below one of its versions.
+"""A function that lowers a node below one version of its operator. Its argument is a builder for the node.
 
-Its argument is a node at that version. It either edits the node in place, so that the version before accepts it, and
-returns ``None``; or it writes other nodes and returns replacements for the node's outputs."""
+If the function returns ``None``, the older version accepts the node, as it is or after an edit in place. Otherwise the
+function has written new nodes, and returns replacements for the node's outputs (``None`` for an unused output)."""
 
 Steps = dict[tuple[str, int], Step]
-"""(operator, since) -> the step that lowers it below that version."""
+"""Map from (operator, version) to the step that lowers a node of that version to the version before."""

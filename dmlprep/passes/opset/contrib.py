@@ -21,7 +21,10 @@ _TYPES = (T.FLOAT, T.FLOAT16)  # the types that DirectML's kernels of these oper
 
 
 def as_contrib(b: Builder) -> list[ir.Value | None] | None:
-    """The node as a com.microsoft operator; ``None`` if no operator computes the same."""
+    """Write an equal com.microsoft operator, and return replacements for the node's outputs.
+
+    ``None`` if no operator computes the same; only FP16 and FP32 nodes are rewritten.
+    """
     write = CONTRIB.get(str(b.node.op_type))
     if write is None or any(a.is_ref() for a in b.node.attributes.values()):
         return None
@@ -33,7 +36,11 @@ def _write(b: Builder, op_type: str, *inputs: ir.Value | None, **attributes: Any
 
 
 def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
-    """Caches [positions, half] with positions [batch, sequence]; caches of each position become one long cache."""
+    """Write com.microsoft.RotaryEmbedding; ``None`` if ranks or sizes do not allow it.
+
+    The operator needs caches [positions, half] and position ids. Without ids, the caches [batch, sequence, half] are
+    flattened into one long cache, and the ids count through it.
+    """
     x, cos, sin, positions = b.need(0), b.need(1), b.need(2), b.input(3)
     rank, cache_rank = b.values.rank(x), b.values.rank(cos)
     if rank not in (3, 4) or cache_rank != (3 if positions is None else 2):
@@ -60,7 +67,10 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _attention(b: Builder) -> list[ir.Value | None] | None:
-    """Multi-head attention without a cache; shared heads are repeated, a causal mask is written as a bias."""
+    """Write com.microsoft.MultiHeadAttention; ``None`` if the node has a cache, softcap, a window or unknown sizes.
+
+    Keys and values that several query heads share are repeated. A mask or causality becomes the operator's bias.
+    """
     if any(b.input(i) is not None for i in (4, 5, 6)) or any(b.asked(i) for i in (1, 2, 3)):
         return None
     if b.attr("softcap", 0.0) or b.attr("left_window_size", -1) != -1 or b.attr("right_window_size", -1) != -1:
@@ -88,11 +98,11 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
         bias = b.op("Where", empty, b.like(0, q), bias)
 
     def folded(x: ir.Value) -> ir.Value:
-        """[batch, heads, sequence, size] -> [batch, sequence, heads * size]."""
+        """Reshape [batch, heads, sequence, size] to [batch, sequence, heads * size]; other ranks are unchanged."""
         return x if rank == 3 else b.op("Reshape", b.op("Transpose", x, perm=[0, 2, 1, 3]), b.ints(0, 0, -1))
 
     def shared(x: ir.Value) -> ir.Value:
-        """Keys or values [batch, sequence, kv heads * size] with each head repeated for the queries that share it."""
+        """Repeat each head of keys or values [batch, sequence, kv heads * size] for the query heads that share it."""
         if share == 1:
             return x
         apart = b.op("Reshape", x, b.ints(0, 0, kv_heads, 1, -1))
@@ -111,7 +121,10 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
-    """Queries that may use no key, bool[..., queries, 1]: ai.onnx gives 0 for them, com.microsoft does not."""
+    """Mark the queries whose keys are all masked: bool[..., queries, 1]; ``None`` if the mask shows that none are.
+
+    For such queries ai.onnx computes 0, but com.microsoft does not.
+    """
     if bias is None:
         return None
     known = b.values.constant(bias)
@@ -123,7 +136,10 @@ def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
 def _attention_bias(
     b: Builder, q: ir.Value, k: ir.Value, rank: int, shapes: list[tuple[Any, ...] | None]
 ) -> ir.Value | Literal[False] | None:
-    """Mask and causality as one bias [1 or batch, 1 or heads, queries, keys]; ``False`` if there is no such form."""
+    """Add mask and causality into one bias [1 or batch, 1 or heads, queries, keys].
+
+    ``None`` if the node has neither; ``False`` if the mask's shape or type does not fit such a bias.
+    """
     at = rank - 2
     queries, keys = (shapes[0] or [])[at], (shapes[1] or [])[at]
     mask = b.input(3)
@@ -163,4 +179,6 @@ CONTRIB: dict[str, Callable[[Builder], list[ir.Value | None] | None]] = {
     "RotaryEmbedding": _rotary_embedding,
     "Swish": lambda b: [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))],
 }
-"""Operator of ai.onnx -> the function that writes it as an operator of com.microsoft."""
+"""Map from an operator of ai.onnx to the function that writes it as an operator of com.microsoft.
+
+The function returns replacements for the node's outputs, or ``None`` if no operator computes the same."""

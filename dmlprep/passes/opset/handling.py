@@ -1,6 +1,6 @@
-"""The handling of every change of every ai.onnx operator on the way down (and up, where it only gained types).
+"""Tables of how each version of each ai.onnx operator is lowered to the version before, or relabelled upward.
 
-An operator that changes in an opset of a newer onnx and is not here fails ``tests/passes/opset/test_table.py``.
+If a newer onnx has an operator version that is not in the tables, ``tests/passes/opset/test_table.py`` fails.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Sin 22; Sinh 22; Size 13 19 21 23 24 25; Slice 13; SoftmaxCrossEntropyLoss 13; S
 SpaceToDepth 13; SplitToSequence 24; Sqrt 13; Squeeze 21 23 24 25; Sub 13 14; Sum 13; Tan 22; Tanh 13;
 ThresholdedRelu 22; Tile 13; TopK 24; Transpose 13 21 23 24 25; Unique 28; Unsqueeze 21 23 24 25; Where 16
 """)
-"""Versions at which an operator only gained types (or a clearer text). A node that the older version accepts computes
-the same in both."""
+"""Map from an operator to its versions that only added types (or a clearer text). A node that the older version
+accepts computes the same in both."""
 
 REFUSED: dict[tuple[str, int], str] = {
     ("ImageDecoder", 20): "no older operator reads image files",
@@ -72,7 +72,7 @@ REFUSED: dict[tuple[str, int], str] = {
     ("MelWeightMatrix", 17): "no older operator computes mel filter banks",
     ("Einsum", 12): "no older operator sums over named dimensions",
 }
-"""Changes that have no equal form below them, with the reason."""
+"""Map from (operator, version) to the reason why a node of that version cannot be lowered."""
 
 UPWARD_TOO = _by_operator("""
 ArgMax 12; ArgMin 12; Attention 25; AveragePool 19; BitShift 28; Cast 13 19 21 23 24 25 28; CastLike 19 21 23 24 25;
@@ -81,16 +81,19 @@ Max 12; Min 12; Mod 28; OptionalGetElement 18; OptionalHasElement 18; Pad 18 19;
 RNN 14; Range 27; ReduceMax 20; ReduceMin 20; Reshape 14; Resize 18 19; ScatterElements 16 18; ScatterND 16 18;
 Shape 15; SpaceToDepth 28
 """)
-"""Changes beyond types that do not affect a node of the older version."""
+"""Map from an operator to its versions that changed more than types, but not the meaning of nodes of the older one."""
 
 
 def relabels_upward(op_type: str, since: int) -> bool:
-    """Return whether a node of the version before ``since`` is the same node at ``since``."""
+    """Return whether each node of the version before ``since`` computes the same at ``since``, without a change."""
     return since in (*WIDENED.get(op_type, ()), *UPWARD_TOO.get(op_type, ()))
 
 
 def handling_of(op_type: str, since: int) -> Handling:
-    """The handling of an operator's change at ``since`` on the way down; ``none`` if it is not handled."""
+    """Return how a node of version ``since`` is lowered to the version before; ``none`` if there is no way yet.
+
+    ``relabel``: unchanged. ``step``: a rewrite of ``STEPS``. ``body``: ONNX's function body. ``refuse``: an error.
+    """
     if (op_type, since) in REFUSED:
         return "refuse"
     if (op_type, since) in STEPS:
@@ -102,7 +105,7 @@ def handling_of(op_type: str, since: int) -> Handling:
 
 
 def unhandled() -> list[str]:
-    """Changes above ``OLDEST`` in the installed onnx that are not handled here."""
+    """The versions above ``OLDEST`` that the tables do not cover, as ``"Operator version"``; empty if none."""
     return [
         f"{name} {since}"
         for name, versions in since_versions().items()

@@ -1,4 +1,4 @@
-"""Bring every node of a model to one opset, each by the handling of its operator."""
+"""Bring every node of a model to one opset, each as ``handling`` says for its operator."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _LACKS = {"If", "Loop", "Scan", "Optional", "OptionalGetElement", "OptionalHasEl
 
 
 class InlineFirst(Exception):
-    """A node of a model-local function has a rewrite only where the function's calls give it types.
+    """A node in a model-local function cannot be lowered there: its types or attributes are known only at the calls.
 
     Args:
-        functions: the functions to inline.
+        functions: the functions to inline before the next try.
     """
 
     def __init__(self, functions: set[FunctionKey]) -> None:
@@ -64,7 +64,7 @@ class InlineFirst(Exception):
 
 
 Handled = dict[str, Counter[str]]
-"""How many of the model's nodes were handled in which way: kind -> operator -> nodes."""
+"""Counts of the model's nodes by the kind of change ("relabelled", "rewritten", ...) and then by operator."""
 
 
 def lower(
@@ -75,22 +75,28 @@ def lower(
     inline: frozenset[FunctionKey] = frozenset(),
     rewrite: frozenset[str] = frozenset(),
 ) -> Handled:
-    """Bring ``model`` to opset ``target``, in place. An exception leaves the model half done: work on a copy.
+    """Bring ``model`` to opset ``target``, in place, and return how many nodes changed in which way.
+
+    An exception leaves the model half converted: pass a copy.
 
     Args:
         inline: model-local functions whose bodies replace their calls.
-        rewrite: names of nodes to rewrite in other operators although the target opset has theirs.
+        rewrite: names of nodes to write in other operators even if the target opset has their operator.
+        prefer_contrib: use equal operators of com.microsoft where they exist.
 
     Raises:
-        ModelRefused: a node has no form at the target opset.
-        InlineFirst: a node of a function needs the types around the function's calls.
+        ModelRefused: a node cannot be expressed at the target opset (DP102).
+        InlineFirst: a model-local function must be inlined first. Call again, with its key in ``inline``.
     """
     return _Lowering(model, target, prefer_contrib, inline, rewrite).run()
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """The model's own node from which the present node comes, for errors and counts."""
+    """The node of the original model that a (perhaps new) node comes from, for error messages and counts.
+
+    ``function`` is the model-local function that contains it; ``None`` for the main graph.
+    """
 
     name: str
     op_type: str
@@ -159,7 +165,7 @@ class _Lowering:
         return self.handled
 
     def _drop_unread(self) -> None:
-        """Remove constants that are no longer read: axes that became attributes, and folded values."""
+        """Remove initializers that no node reads any more; those that were unread in the original model stay."""
         for _, graph in graphs(self.model.ir):
             if not isinstance(graph, ir.Graph):
                 continue
@@ -169,7 +175,12 @@ class _Lowering:
                     del graph.initializers[name]
 
     def _bring(self, node: ir.Node, origin: _Origin) -> str:
-        """Bring one node to the target's opset; returns the kind of handling."""
+        """Bring one node to the target's opset, and return the kind of change ("kept", "rewritten", ...).
+
+        Raises:
+            ModelRefused: the node cannot be lowered.
+            InlineFirst: the model-local function around the node must be inlined first.
+        """
         try:
             return self._handle(node, origin)
         except CannotLower as cannot:
@@ -235,7 +246,11 @@ class _Lowering:
         return kind
 
     def _step(self, node: ir.Node, schema: OpSchema, origin: _Origin) -> tuple[str, Sequence[ir.Value | None] | None]:
-        """Lower a node below the version of its operator: in place (returns no outputs) or by other nodes."""
+        """Lower a node below its operator's present version.
+
+        Returns:
+            the kind of change, and replacements for the node's outputs; ``None`` instead of these if the node stays.
+        """
         name, since = str(node.op_type), schema.since_version
         if (name, since) in REFUSED:
             raise CannotLower(REFUSED[name, since])
@@ -269,30 +284,38 @@ class _Lowering:
         return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
 
     def _rejected(self, node: ir.Node, since: int) -> str:
-        """The reason why the operator's schema before ``since`` rejects the node; empty if it accepts it."""
+        """Return why the operator's version before ``since`` does not accept the node; empty if it does.
+
+        Raises:
+            CannotLower: an input's type is unknown, and it could be one that the older version lacks.
+        """
         ins = [self.values.type(v) for v in node.inputs]
         reason = rejects(node, since - 1, ins, [self.values.type(v) for v in node.outputs])
         for value, known in zip(node.inputs, ins, strict=True):
             if not reason and value is not None and known is None and self._may_matter(node, since):
-                raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
+                raise CannotLower(f"the type of its input {value.name!r} is unknown", in_function=True)
         return reason
 
     def _may_matter(self, node: ir.Node, since: int) -> bool:
-        """Return whether an unknown type may be one that this model uses and the older version lacks."""
+        """Return whether this model uses a type that version ``since`` of the operator accepts, but not the older."""
         name = str(node.op_type)
         return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self._types_seen)
 
     @cached_property
     def _types_seen(self) -> frozenset[str]:
-        """Every type that some value of the model is known to have."""
+        """All types of the model's values, as far as they are known ("tensor(float)", ...)."""
         return frozenset(map(type_string, self.values.types.values()))
 
     def _raise(self, node: ir.Node, version: int) -> None:
-        """Relabel a node upward. Every version of its operator on the way must only add types."""
+        """Move an unchanged node up from opset ``version`` to the target.
+
+        Raises:
+            CannotLower: a version of its operator in between changes the meaning of such a node.
+        """
         name = str(node.op_type)
         for since in since_versions()[name]:
             if version < since <= self.target and not relabels_upward(name, since):
-                raise CannotLower(f"it changed at opset {since}")
+                raise CannotLower(f"the operator changed at opset {since}, and dmlprep cannot raise such a node")
         node.version = self.target
 
     def _builder(self, node: ir.Node, origin: _Origin, *, counted: bool = True) -> Builder:
@@ -308,7 +331,11 @@ class _Lowering:
         )
 
     def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
-        """Remove the node: ``outputs`` take the place of its outputs, with the old names, types and denotations."""
+        """Remove the node: ``outputs`` replace its outputs, and get their names, types and denotations.
+
+        Raises:
+            CannotLower: ``outputs`` has no value for an output that is read.
+        """
         graph = node.graph
         assert graph is not None
         replacements: set[ir.Value] = set()
@@ -317,7 +344,7 @@ class _Lowering:
                 continue
             new = outputs[i] if i < len(outputs) else None
             if new is None:
-                raise CannotLower(f"its output {i} ({old.name!r}) has no equal form")
+                raise CannotLower(f"no equal form computes its output {i} ({old.name!r})")
             producer = new.producer()
             if new.is_initializer() and not old.is_graph_output():
                 old.replace_all_uses_with(new)  # a constant needs no copy of itself
@@ -345,13 +372,13 @@ class _Lowering:
 
 
 def _written(write: Callable[[Builder], _Result], builder: Builder) -> _Result:
-    """The outputs of a node in other operators.
+    """Return ``write(builder)``; report Python errors of ``write`` as a model with contradictory numbers.
 
-    ONNX's checks read a node's types, and only a few of its numbers: a Pad may have axes without pads, a pool strides
-    of zero. Code that reads these numbers relies on the operator's specification.
+    onnx's checker does not check all numbers of a node: a pool may have strides of zero. Code that relies on the
+    operator's specification then raises an error such as ``ZeroDivisionError``.
 
     Raises:
-        CannotLower: the numbers contradict the specification.
+        CannotLower: the node's attributes, constants and sizes contradict each other.
     """
     try:
         return write(builder)
@@ -366,16 +393,19 @@ def _name(dtype: int) -> str:
 
 
 def _variables(name: str, version: int, count: int, *, outputs: bool) -> list[str]:
-    """The type variable of each of ``count`` inputs or outputs; the last parameter may be variadic."""
+    """The type variables ("T", ...) of the first ``count`` inputs or outputs of an operator; empty if it has none.
+
+    The last parameter counts for all further ones, as it may be variadic.
+    """
     parameters = type_parameters(name, version, outputs=outputs)
     return [parameters[min(i, len(parameters) - 1)][0] for i in range(count)] if parameters else []
 
 
 def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | None:
-    """Cast inputs that the version before ``since`` lacks to a wider type, and outputs back; ``None`` if no type fits.
+    """Write the node in the version before ``since``, in a wider element type: cast inputs to it, and outputs back.
 
-    The narrow values are exact in the wide type. Integers are cast back by dropping high bits, as narrow arithmetic
-    does; floating-point numbers are rounded once.
+    Returns replacements for the node's outputs; ``None`` if no wider type fits. The narrow values are exact in the wide
+    type. Casting integers back drops high bits, as narrow arithmetic does. Floating-point numbers are rounded once.
     """
     node, older = builder.node, since - 1
     name = str(node.op_type)

@@ -32,13 +32,13 @@ class OpsetOptions(Options, frozen=True):
     """Options of the opset step.
 
     Attributes:
-        version: the opset to bring the model to, up or down. ``auto`` with placement: the opset that the target loads
-            and that leaves the fewest nodes off DirectML. Ties: the opset nearest to the model's own. ``auto`` without
-            placement: a model above the target's opset is lowered to it, and a model below opset 7 is raised to it. Any
-            other keeps its opset.
+        version: the opset to bring the model to, up or down. ``auto``, if the run can predict which nodes DirectML
+            runs: the opset that the target loads and that leaves the fewest nodes on the CPU. Ties: the opset nearest
+            to the model's own. ``auto`` otherwise: a model above the highest opset of the target's DirectML is lowered
+            to that opset, and a model below opset 7 is raised to it. Any other model keeps its opset.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for instead of newer ai.onnx
             operators, if their attributes allow it.
-        single: compute bfloat16 and FP64 in FP32, if a compute node would otherwise run on the CPU.
+        single: compute bfloat16 and FP64 in FP32, if otherwise a node that does real work would run on the CPU.
     """
 
     version: int | Literal["auto"] = "auto"
@@ -47,7 +47,7 @@ class OpsetOptions(Options, frozen=True):
 
 
 class OpsetPass(Pass[OpsetOptions]):
-    """Lower or raise every node to one opset, and clamp the IR version; either all nodes or none."""
+    """Lower or raise all nodes to one opset, or refuse the model; lower an IR version that the target does not load."""
 
     name = "opset"
     summary = "convert the model to an opset that the target runs"
@@ -157,9 +157,10 @@ def _report(handled: Handled, before: int, target: int, context: Context) -> Non
 
 
 def to_single(model: Model, context: Context) -> bool:
-    """Compute bfloat16 and FP64 in FP32, where a compute node is on the CPU; inputs and outputs keep their types.
+    """Compute bfloat16 and FP64 in FP32, in place, and return whether the model changed.
 
-    DirectML has no kernel for bfloat16, and few for FP64.
+    DirectML has no kernel for bfloat16, and few for FP64. Nothing changes if the model has neither type, or if no
+    node would run on the CPU. Inputs and outputs of the model keep their types. A change is reported as DP105.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).
@@ -171,5 +172,5 @@ def to_single(model: Model, context: Context) -> bool:
     keep = dict.fromkeys(map(id, nodes(model.ir)), "computes in FP32")
     if not convert(model, context.target, level="fast", keep=keep).changed:
         return False
-    context.report("DP105", "bfloat16 and FP64 are computed in FP32: DirectML lacks kernels for them")
+    context.report("DP105", "bfloat16 and FP64 are computed in FP32, because DirectML has no kernels for them")
     return True

@@ -1,6 +1,6 @@
-"""Choose the opset and the forms of operators that leave the fewest nodes on the CPU.
+"""Choose the opset, and the operators to write nodes in, that leave the fewest nodes on the CPU.
 
-The first guess (``Context.choose_opset``) ignores the operators into which nodes are rewritten. So the model is brought
+The first guess (``Context.choose_opset``) ignores the operators that nodes are rewritten in. So the model is converted
 to that opset first. Nodes that are then on the CPU are tried in older operators at the same opset, and at other opsets.
 The fewest nodes on the CPU win; ties: the first guess, then the opset nearest to it.
 """
@@ -25,18 +25,21 @@ from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP, is_one_step
 
 _LOWEST = 13
-"""The lowest opset of the search: no kernel of any release is lost before it."""
+"""The lowest opset of the search. Lower opsets give no release of DirectML more kernels."""
 
 _NODES = 30_000
-"""The most nodes to lower in all tries together. A larger model is tried at three opsets: the first guess and the
-nearest two."""
+"""Limit on the nodes that all tries together lower. However large the model, at least three opsets are tried."""
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The model at one opset, with the findings on the way, and the nodes that remain on the CPU.
+    """The result of converting a copy of the model to one opset.
 
-    ``times``: how often it was lowered for that.
+    Attributes:
+        changed: whether the conversion changed the model.
+        context: a copy of the run's context, with the findings of this conversion only.
+        on_cpu: the nodes that DirectML would not run.
+        times: how often the model was lowered to get this result.
     """
 
     model: Model
@@ -48,14 +51,14 @@ class Brought:
 
 
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
-    """Return a copy of ``model`` at the opset, and in the operators, with the fewest nodes on the CPU.
+    """Try several opsets on copies of ``model``, and return the result with the fewest nodes on the CPU.
 
     Args:
         first: the opset to try first.
-        bring: brings a model to an opset, in place, and returns whether it changed.
+        bring: converts a model to an opset, in place, and returns whether the model changed.
 
     Raises:
-        ModelRefused: no opset works; the error gives the reason for the first one.
+        ModelRefused: neither ``first`` nor the model's own opset works; the error is that of ``first``.
     """
     otherwise = min(model.opset, context.target.max_opset)
     try:
@@ -95,7 +98,10 @@ def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bo
 
 
 def _in_other_operators(brought: Brought, operator: str) -> Brought:
-    """The result with one operator's CPU nodes in older operators, if that leaves fewer nodes on the CPU."""
+    """Rewrite the nodes of one operator that run on the CPU in older or equal operators.
+
+    Returns a new result if it has fewer nodes on the CPU; otherwise ``brought``.
+    """
     names = frozenset(node.name for node in brought.on_cpu if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
     steps = any((operator, v) in STEPS for v in versions)
@@ -108,7 +114,14 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
 
 
 def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int], what: str, most: int) -> Brought:
-    """The model with some nodes in other operators, if that leaves at most ``most`` nodes on the CPU."""
+    """Rewrite the nodes ``names`` in other operators, on a copy of the model.
+
+    Returns a new result, and reports it (DP101), if at most ``most`` nodes remain on the CPU; otherwise ``brought``.
+
+    Args:
+        counts: how many nodes of each operator are rewritten, for the report.
+        what: the predicate of the report's sentence.
+    """
     work, context = brought.model.copy(), brought.context
     assert context.on_cpu is not None
     try:
@@ -126,7 +139,10 @@ def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int]
 
 
 def _single_steps(brought: Brought, context: Context) -> Brought:
-    """Rewrite recurrent layers of one step, which no fused graph accepts, in operators that it accepts."""
+    """Rewrite LSTM, GRU and RNN nodes of one time step in operators that DirectML can fuse.
+
+    Returns ``brought`` itself if it has no such node that DirectML cannot fuse, or if more nodes would be on the CPU.
+    """
     unfused = {
         op for op in ONE_STEP if (rows := context.target.tables.dml.get(op)) and not any(k.fuses for k in rows.values())
     }
@@ -140,7 +156,7 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
 
 
 def _others(brought: Brought, context: Context) -> set[int]:
-    """Opsets at which an operator that is on the CPU has another version."""
+    """Other opsets worth a try: those at which an operator with nodes on the CPU has another version."""
     top, kernels = context.target.max_opset, context.target.tables.dml
     opsets: set[int] = set()
     for operator in {node.operator for node in brought.on_cpu}:

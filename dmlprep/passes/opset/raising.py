@@ -1,7 +1,7 @@
-"""Raise old models: relabel nodes if no operator changed; otherwise run onnx's converter, without the weights.
+"""Raise a model to a newer opset with onnx's converter, which sees the model without its large weights.
 
-Below opset 11, onnx 1.23.2's converter makes errors and lacks some operators. The code here fixes that before and after
-it runs.
+Below opset 11, onnx 1.23.2's converter makes errors and lacks some operators. This module corrects the model before and
+after the converter runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BROADCAST = {"Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater"
 
 
 def must_raise(model: Model, target: int) -> bool:
-    """Return whether a node changes, on the way up to ``target``, by more than its allowed types."""
+    """Return whether the model needs onnx's converter to reach ``target``, because relabelling nodes is not enough."""
     before = model.opset
     history = since_versions()
     return any(
@@ -39,10 +39,12 @@ def must_raise(model: Model, target: int) -> bool:
 
 
 def raise_opset(model: Model, target: int) -> int:
-    """Raise ``model`` to opset ``target``, and return how many weights were inputs (IR 3). Functions are inlined first.
+    """Raise ``model`` to opset ``target`` with onnx's converter, in place. Model-local functions are inlined first.
+
+    Returns the number of weights that were also listed as graph inputs, as IR 3 requires, and no longer are.
 
     Raises:
-        ModelRefused: onnx's converter has no way, or its output is not valid.
+        ModelRefused: onnx's converter fails, or its output is not valid. The model is then unchanged.
     """
     before = model.opset
     work = model.copy()
@@ -74,7 +76,10 @@ def raise_opset(model: Model, target: int) -> int:
 
 
 def weights_out_of_inputs(model: Model) -> int:
-    """Remove weights from the inputs, where IR 3 lists them, set a suitable IR version, and return how many."""
+    """Remove weights from the graph inputs of a model of IR 3 or older, in place, and return how many were removed.
+
+    It also sets an IR version of 4 or higher that fits the opset. A model of IR 4 or newer is unchanged (0).
+    """
     if model.ir.ir_version >= 4:
         return 0
     graph = model.ir.graph
@@ -88,7 +93,7 @@ def weights_out_of_inputs(model: Model) -> int:
 
 
 def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> onnx.ModelProto:
-    """A copy in which large weights are inputs."""
+    """A copy of the model in which the large ``weights`` are graph inputs, not initializers."""
     light = onnx.ModelProto()
     light.CopyFrom(proto)
     small = [t for t in proto.graph.initializer if t.name not in weights]
@@ -104,7 +109,11 @@ def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto
 
 
 def _put_back(converted: onnx.ModelProto, before: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> int:
-    """Turn weights into initializers again; the model's own inputs and outputs keep their order, types and texts."""
+    """Turn the inputs in ``weights`` back into initializers of ``converted``, in place, and set its IR version.
+
+    Graph inputs and outputs become those of ``before``. Returns the number of inputs of ``before`` that are left out
+    because they are weights (IR 3).
+    """
     converted.graph.initializer.extend(weights.values())
     names = {t.name for t in converted.graph.initializer}
     overridable = before.ir_version >= 4
@@ -120,7 +129,7 @@ def _put_back(converted: onnx.ModelProto, before: onnx.ModelProto, weights: dict
 
 
 def _keep(before: Model, after: Model) -> None:
-    """Copy the parts that onnx's converter loses: texts and metadata of model, graph, nodes and values."""
+    """Copy what onnx's converter loses into ``after``: names, texts and metadata of model, graph, nodes and values."""
     old, new = before.ir, after.ir
     new.metadata_props.update(old.metadata_props)
     new.doc_string = old.doc_string
@@ -149,9 +158,10 @@ def _not_raised(what: str, node: ir.Node | None = None, fix: str = _AGAIN) -> Mo
 
 
 def _align_broadcasts(model: Model) -> None:
-    """Append the missing dimensions to second operands, which below opset 7 are aligned with ``axis`` of the first.
+    """Replace the attribute ``axis`` of Add, Mul and similar nodes below opset 7 by an Unsqueeze, in place.
 
-    onnx's converter writes the reshaped operand's dimensions onto the operand itself, which makes the model invalid.
+    ``axis`` says where the second operand's dimensions begin in the first operand. onnx's converter handles it wrongly:
+    its output is invalid.
 
     Raises:
         ModelRefused: the rank of an operand is unknown.
@@ -164,7 +174,7 @@ def _align_broadcasts(model: Model) -> None:
         second = node.inputs[1]
         ranks = values.rank(node.inputs[0]), values.rank(second)
         if ranks[0] is None or ranks[1] is None or second is None:
-            text = f"{node.op_type} lays an operand along axis {axis}, but the rank of an operand is unknown"
+            text = f"{node.op_type} broadcasts an operand from axis {axis} on, but the rank of an operand is unknown"
             raise _not_raised(text, node)
         axes = range(ranks[1], ranks[0] - axis % ranks[0])
         node.attributes.pop("axis")
@@ -180,12 +190,13 @@ def _align_broadcasts(model: Model) -> None:
 
 
 def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
-    """How Upsample and Resize below opset 11 compute positions, by output: position / scale, rounded down.
+    """The attributes that give each Upsample and Resize below opset 11 its old meaning at opset 11.
 
-    onnx's converter leaves the defaults of opset 11 (half_pixel, round_prefer_floor), which differ.
+    Returns a map from the name of the node's output to its attributes. Old nodes compute position / scale, rounded
+    down, or up where a nearest Resize shrinks. onnx's converter leaves the defaults of opset 11, which differ.
 
     Raises:
-        ModelRefused: a Resize grows one dimension and shrinks another, or its scales are unknown.
+        ModelRefused: a nearest Resize enlarges one dimension and shrinks another, or its scales are unknown.
     """
     values = Knowledge.swept(model.ir)
     modes: dict[str, dict[str, str]] = {}
@@ -196,7 +207,7 @@ def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
         if node.op_type == "Resize" and text_of(node, "mode", "nearest") == "nearest":
             scales = values.constant(node.inputs[1])
             if scales is None or ((scales > 1).any() and (scales < 1).any()):
-                text = "a nearest Resize of opset 10 rounds by its scales, which are unknown or of both directions"
+                text = "a nearest Resize of opset 10 whose scales are unknown, or both enlarge and shrink"
                 raise _not_raised(text, node, "export the model again with opset 11 or newer")
             # ONNX Runtime rounds up where it shrinks (upsamplebase.h, NearestMode::SIMPLE).
             rounding = "ceil" if (scales < 1).any() else "floor"

@@ -1,4 +1,4 @@
-"""The pin step: fixed sizes for free dimensions, fixed values for inputs, and the constants that follow from them."""
+"""The pin step: fix sizes of free dimensions and values of inputs, and fold the constants that follow from them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BRANCHES = frozenset({("", "If")})
 
 
 class PinOptions(Options, frozen=True, kw_only=True):
-    """Options of ``pin``.
+    """Options of the step ``pin``.
 
     Attributes:
-        sizes: size by dimension name (``batch``) or by input and axis (``pixel_values:0``).
-        shapes: whole shape by input name.
-        values: value by input name: a number, a truth value, a text, or lists of them.
-        drop: remove inputs that have a value. By default such inputs stay, unused.
-        require_static: refuse a model with a dimension that stays free.
+        sizes: map from a dimension's name (``batch``), or an input and axis (``pixel_values:0``), to its size.
+        shapes: map from an input to its whole shape.
+        values: map from an input to its fixed value: a number, a truth value, a text, or lists of them.
+        drop: remove inputs that get a value. By default such inputs stay, but no node reads them.
+        require_static: refuse a model in which any shape stays dynamic.
     """
 
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
@@ -56,19 +56,19 @@ class PinPass(Pass[PinOptions]):
     bound = "rounding"  # with fixed shapes ONNX Runtime fuses more nodes, and rounds differently
 
     def promises(self) -> frozenset[Fact]:
-        """``static``, if ``require_static`` is set."""
+        """Return the fact ``static`` if ``require_static`` is set; otherwise an empty set."""
         return frozenset({"static"}) if self.options.require_static else frozenset()
 
     def keeps_input(self, name: str) -> bool:
-        """Return whether an input exists after ``drop``."""
+        """Return whether the input ``name`` exists after the step: false if the step drops it."""
         return not (self.options.drop and name in self.options.values)
 
     def run(self, model: Model, context: Context) -> bool:
-        """Pin the model.
+        """Pin ``model`` in place, and return whether it changed.
 
         Raises:
             UsageError: DP203 unknown dimension or input, DP204 contradictory sizes, DP208 a value that does not fit.
-            ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
+            ModelRefused: DP202 the graph contradicts a size, DP201 a shape stays dynamic with ``require_static``.
         """
         before = context.before or model.snapshot()
         context.facts.constants_that_were_inputs = rewrite.constants_no_inputs(model.ir)
@@ -106,7 +106,7 @@ class PinPass(Pass[PinOptions]):
 
 
 def _way_out(model: ir.Model, settings: str) -> str:
-    """The fix for sizes that the graph does not accept."""
+    """Return the text of a fix for ``settings``, the user's sizes, which contradict the graph."""
     if not settings:
         return "export the model again: its shapes contradict each other"
     fix = f"the graph contradicts {settings}: pin the sizes that it was exported with, "
@@ -129,7 +129,13 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
 
 
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
-    """Report outputs declared with a wrong size: the CPU runs such a model with a warning, DirectML fails on it."""
+    """Report graph outputs that are declared with another shape than they have (DP206).
+
+    The CPU runs such a model with a warning; DirectML fails on it. The declarations are not changed here.
+
+    Raises:
+        ModelRefused: an output is declared with a wrong type.
+    """
     refuse_wrong_types(graph, known)
     for value in graph.outputs:
         dims, old = known.dims(value), value.shape

@@ -16,7 +16,7 @@ from dmlprep.graph.rewriting.unread import empty_bodies
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
-    """Replace every If with a constant condition by the branch that runs, and return how many."""
+    """Replace every If with a constant condition by the branch that runs, in place, and return how many."""
     count = 0
     names = _CountedNames(main_graphs(model))
     for graph in main_graphs(model):
@@ -32,7 +32,10 @@ def inline_branches(model: ir.Model, known: Known) -> int:
 
 
 class _CountedNames(Names):
-    """Names that are free again when the last graph that uses them is removed: branches of an If may share names."""
+    """A registry of names in which a name becomes free when the last graph that uses it is removed.
+
+    This is needed because branches of an If may share names.
+    """
 
     def __init__(self, graphs: Iterable[ir.Graph]) -> None:
         super().__init__()
@@ -43,7 +46,7 @@ class _CountedNames(Names):
                 counts.update(names)
 
     def release(self, graph: ir.Graph, *, inner: bool = True) -> None:
-        """Free the names of a graph; with ``inner``, also the names of its bodies."""
+        """Count the names of a graph as unused; with ``inner``, also those of its subgraphs."""
         stack = [graph]
         while stack:
             at = stack.pop()
@@ -65,7 +68,7 @@ class _CountedNames(Names):
 
 
 def _names_in(graph: ir.Graph) -> tuple[set[str], set[str]]:
-    """Names of values and of nodes of one graph."""
+    """The names of the values and of the nodes of one graph, without its subgraphs."""
     values = {v.name for v in graph.inputs if v.name} | set(graph.initializers)
     values.update(v.name for node in graph for v in node.outputs if v.name)
     return values, {node.name or "" for node in graph}
@@ -79,7 +82,7 @@ def _drop(counts: Counter[str], gone: Iterable[str], names: set[str]) -> None:
 
 
 def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> list[ir.Node]:
-    """Replace an If by one of its branches, and return the new nodes."""
+    """Replace ``node``, an If, by the nodes of ``branch`` in ``graph``, in place, and return these nodes."""
     names.release(branch, inner=False)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]

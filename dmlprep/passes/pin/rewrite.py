@@ -1,4 +1,4 @@
-"""Write constants into the graph: for inputs with a value, and for the results of shape arithmetic."""
+"""Write constants into the graph: for inputs with a fixed value, and for known results of shape arithmetic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _GENERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
 
 
 def constants_no_inputs(model: ir.Model) -> int:
-    """Remove constants from the inputs, where IR 3 lists them but callers cannot set them, and return how many."""
+    """Remove initializers from the graph inputs of a model of IR 3 or older, in place, and return how many.
+
+    IR 3 lists all initializers as inputs, but callers cannot set them. The model gets IR version 4. A model of IR 4 or
+    newer is unchanged (0).
+    """
     if model.ir_version >= 4:
         return 0
     listed = [v for v in model.graph.inputs if v.name in model.graph.initializers]
@@ -37,14 +41,20 @@ def constants_no_inputs(model: ir.Model) -> int:
 
 
 class _Constants:
-    """Initializers for values that became constant; equal ones are shared."""
+    """Creates initializers for values that became constant; equal ones of a graph are shared.
+
+    ``room``: how many bytes all constants above 4 KiB may have together.
+    """
 
     def __init__(self, known: Known, room: int, budget: Budget) -> None:
         self.known, self.room, self.budget = known, room, budget
         self.initializers: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:
-        """Return whether the model should store a known value as a constant."""
+        """Return whether nodes should read a value as a constant, instead of from the node that computes it.
+
+        False if its content is unknown or too large, or if a runtime folds the node anyway.
+        """
         producer = value.producer()
         array = self.known.constants.get(value)
         if array is None or producer is None or producer.op_type == "Constant" or not self.budget.affords(array.nbytes):
@@ -55,7 +65,7 @@ class _Constants:
         return producer.op_type not in _GENERATORS and array.nbytes <= self.room
 
     def get(self, value: ir.Value) -> ir.Value:
-        """The initializer with the numbers of ``value``, in the graph that computed it."""
+        """Return an initializer with the content of ``value``, in the graph of the node that computes ``value``."""
         producer = value.producer()
         array = self.known.constants[value]
         assert producer is not None
@@ -76,11 +86,14 @@ def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 
 
 def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) -> None:
-    """Make nodes read constants, instead of the nodes that computed them.
+    """Make nodes and graph outputs read constants instead of computed values whose content is known, in place.
+
+    The nodes that computed them stay, unused.
 
     Args:
-        nbytes: size of the model's tensors; large constants may add a fiftieth to it.
-        budget: limit for constants of the model; when it is used up, nodes stay.
+        known: types and constants of the model's values.
+        nbytes: size of the model's tensors in bytes. Constants above 4 KiB may together add 2 % of it, and 4 MiB.
+        budget: limit for constants that dmlprep creates; when it is used up, values stay computed.
     """
     constants = _Constants(known, _ROOM_BYTES + int(nbytes * _ROOM_SHARE), budget)
     for graph in main_graphs(model):
@@ -111,7 +124,10 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
 
 
 def put_targets(model: ir.Model, known: Known) -> None:
-    """Make each Reshape whose target shape is half known read ``[0, -1, 12, 64]`` instead of computing the shape."""
+    """Replace the computed target shape of each Reshape by a constant such as ``[0, -1, 12, 64]`` where that is equal.
+
+    The shape must be partly known. The model is changed in place.
+    """
     for graph in main_graphs(model):
         names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
         names.update(v.name for v in graph.inputs)
@@ -132,7 +148,7 @@ def put_targets(model: ir.Model, known: Known) -> None:
 
 
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:
-    """Write a constant output, which needs a node."""
+    """Replace a graph output with known content by the output of a new Constant node of the same name."""
     array = known.constants[value]
     budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="")
     tensor = ir.Tensor(np.array(array), name=value.name)
@@ -144,11 +160,11 @@ def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known:
 
 
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
-    """Check the names of values.
+    """Check that ``values`` can be pinned: their names, and contradictions with earlier pins.
 
     Raises:
-        UsageError: DP203, the name is not an input. DP204, the input was pinned to another value before, or is an
-            output and must be dropped.
+        UsageError: DP203, a name is not an input. DP204, an input was pinned to another value before, or would be
+            dropped although it is also an output.
     """
     inputs = {v.name or "": v for v in model.graph.inputs}
     before = pinned_values(model)
@@ -172,7 +188,11 @@ def _agree(name: str, value: Value, before: Value) -> bool:
 
 
 def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list[int]]:
-    """The shapes of the values' inputs. A list gives its shape; a number gives none where the rank is unknown."""
+    """Return input -> shape for the inputs whose shape follows from their value.
+
+    A list gives its shape. A single value gives the shape [] if the input's rank is unknown; otherwise the input is not
+    in the result.
+    """
     shapes: dict[str, list[int]] = {}
     for value in graph.inputs:
         name = value.name or ""
@@ -186,7 +206,10 @@ def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list
 
 
 def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context: Context) -> dict[str, list[int]]:
-    """Replace each input that has a value by a constant; return the values' shapes, by input.
+    """Make nodes read a constant instead of each input in ``values``, in place, and note the values in the metadata.
+
+    Each pinned input is reported (DP207). With ``drop``, the inputs are removed. Returns the shape of each value, by
+    input.
 
     Raises:
         UsageError: DP208, a value does not fit its input.

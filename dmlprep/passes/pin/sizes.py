@@ -1,4 +1,4 @@
-"""From the user's sizes to the size of every input dimension; and which dimensions stay dynamic, with the reason."""
+"""Match the user's sizes with the dimensions of inputs, and report which shapes stay dynamic, and why."""
 
 from __future__ import annotations
 
@@ -44,10 +44,12 @@ _MOST = 20
 
 @dataclass(frozen=True)
 class InputDim:
-    """One dimension of one input: ``size`` where it is fixed, ``name`` where it has one.
+    """One dimension of one input.
 
     Attributes:
-        spelled: the text in the file, even where it is not a name (``None``, ``?``).
+        size: its size; ``None`` if it is free.
+        name: its name; empty without a name.
+        spelled: the text in the file, even if that is not a name (``None``, ``?``).
     """
 
     input: str
@@ -58,25 +60,25 @@ class InputDim:
 
     @property
     def key(self) -> str:
-        """The key for users, with or without a name: ``pixel_values:0``."""
+        """The dimension as users write it by input and axis: ``pixel_values:0``."""
         return f"{self.input}:{self.axis}"
 
 
 @dataclass
 class Sizes:
-    """Sizes by dimension name, and by ``(input, axis)`` where a dimension has no name."""
+    """Sizes of dimensions: by name (``named``), and by input and axis (``placed``) for dimensions without a name."""
 
     named: dict[str, int] = field(default_factory=dict)
     placed: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def of(self, dim: InputDim) -> int | None:
-        """The size of a dimension; ``None`` where it stays free."""
+        """The size of a dimension; ``None`` if it stays free."""
         if dim.size is not None:
             return dim.size
         return self.by_name(dim.name) if dim.name else self.placed.get((dim.input, dim.axis))
 
     def by_name(self, name: str) -> int | None:
-        """The size of a name or of an expression over names."""
+        """The size of a dimension name, or of an expression over names (``past + seq``); ``None`` if it is unknown."""
         if name in ANONYMOUS:
             return None
         if name in self.named:
@@ -86,7 +88,7 @@ class Sizes:
 
 
 def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
-    """Dimensions of every input that is not an initializer; ``None`` where the rank is unknown."""
+    """Map from each graph input that is not an initializer to its dimensions; ``None`` if the rank is unknown."""
 
     def dimension(name: str, axis: int, dim: int | ir.SymbolicDim) -> InputDim:
         size = dim if isinstance(dim, int) and dim >= 0 else None
@@ -102,11 +104,14 @@ def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
 def resolve(
     graph: ir.Graph, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Sizes, dict[str, list[int]]]:
-    """Match the user's sizes with the model's dimensions; return the sizes, and the shapes of inputs of unknown rank.
+    """Match the user's sizes with the dimensions of the inputs. The graph is unchanged.
 
     Args:
-        sizes: by dimension name (``batch``) or by input and axis (``pixel_values:0``).
-        shapes: whole shapes by input name; the only way for an input of unknown rank.
+        sizes: map from a dimension's name (``batch``), or an input and axis (``pixel_values:0``), to its size.
+        shapes: map from an input to its whole shape; the only way to size an input of unknown rank.
+
+    Returns:
+        the sizes, with those that follow from expressions; and the shapes of inputs of unknown rank.
 
     Raises:
         UsageError: DP203 a name that the model does not have, DP204 sizes that contradict each other or the model.
@@ -140,7 +145,7 @@ def resolve(
 
 
 class ModelDims:
-    """The model's dimensions, for matching and for messages."""
+    """The dimensions of a model's inputs, to match the user's keys with, and to list in messages."""
 
     def __init__(self, dims: dict[str, list[InputDim] | None], graph: ir.Graph) -> None:
         self.dims = dims
@@ -152,7 +157,10 @@ class ModelDims:
         self.names = dict.fromkeys([*named, *signed])
 
     def spelled(self, key: str) -> list[InputDim]:
-        """Dimensions that have a placeholder such as ``None`` as text. A user's ``None=SIZE`` sets all of them."""
+        """The free dimensions that have the placeholder ``key`` (such as ``None``) as text; empty for other keys.
+
+        A user's ``None=SIZE`` sets all of them.
+        """
         if key not in ANONYMOUS or not key:
             return []
         return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]
@@ -230,7 +238,13 @@ def _place(result: Sizes, dim: InputDim, size: int, where: str) -> None:
 
 
 def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
-    """Compute expressions from their parts, and one part from an expression and its other parts."""
+    """Add the sizes that follow from expressions to ``result``, in place.
+
+    An expression follows from its parts; a part follows from the expression and the other parts.
+
+    Raises:
+        UsageError: DP204, the sizes contradict each other.
+    """
     changed = True
     while changed:
         changed = False
@@ -238,7 +252,11 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
             value = expression.value(result.named)
             size = result.named.get(name)
             if value is not None and (value < 0 or (size is not None and size != value)):
-                what = f"is set to {size}, but its parts make {value}" if size is not None else f"would be {value}"
+                what = (
+                    f"is set to {size}, but the other sizes make it {value}"
+                    if size is not None
+                    else f"would be {value} with these sizes"
+                )
                 raise _wrong(name, f"{name!r} {what}", "set sizes that agree", "DP204")
             if value is not None and size is None:
                 result.named[name] = value
@@ -254,7 +272,10 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
 
 
 def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]:
-    """Report and return the causes of dynamic shapes (DP201): free inputs, and nodes with computed output shapes."""
+    """Report each cause of dynamic shapes (DP201), and return all causes as sentences; empty for static shapes.
+
+    Causes are free dimensions of inputs, and nodes whose output shapes depend on data. At most 20 nodes are reported.
+    """
     places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
         for dim in dims or ():
@@ -286,7 +307,7 @@ def _some(keys: list[str]) -> str:
 
 
 def _from_free_sizes(model: ir.Model, known: Known) -> set[ir.Value | None]:
-    """Values computed from the size of a free dimension."""
+    """The values that are computed from the size of a free dimension, and are not constant."""
     values: set[ir.Value | None] = set()
     for graph in main_graphs(model):
         for node in graph:

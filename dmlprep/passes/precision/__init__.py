@@ -1,6 +1,6 @@
 """FP16: which nodes to convert, how to convert them, and an emulation of FP16 hardware (docs/precision.md).
 
-The caller passes a runner of models (``passes.base.Runner``); this package opens no session.
+The caller passes an object that runs models (``passes.base.Runner``); this package opens no session of ONNX Runtime.
 """
 
 from dmlprep.passes.precision.convert.converter import convert

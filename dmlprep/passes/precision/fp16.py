@@ -1,4 +1,4 @@
-"""FP16 numbers: limits, the loss of a tensor, and weights that are cast while they are saved.
+"""FP16 numbers: limits, the rounding loss of a tensor, and tensors that are cast when they are read or saved.
 
 Limits are IEEE 754 binary16's: largest finite 65504, smallest normal 2**-14, smallest subnormal 2**-24.
 """
@@ -36,7 +36,10 @@ _CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
 
 
 def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16]:
-    """Round to FP16, to nearest even; finite values beyond ``limit`` become the limit (``None``: infinite)."""
+    """Round an array to FP16, to nearest even. Finite values beyond ``limit`` become the limit.
+
+    Without a limit (``None``) they become infinite.
+    """
     wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
     # not <= rather than >: a NaN among the values must not hide the others
     if limit is not None and wide.size and not (wide.max() <= limit and wide.min() >= -limit):
@@ -46,21 +49,23 @@ def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16
 
 
 def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
-    """Return whether FP16 represents every value of a floating-point tensor exactly, and none is beyond ``limit``."""
+    """Return whether FP16 represents each value of a floating-point tensor exactly, and none is beyond ``limit``."""
     return all(np.array_equal(to_half(part, limit).astype(part.dtype), part, equal_nan=True) for part in pieces(tensor))
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a tensor in FP16.
+    """What a tensor would lose in FP16.
 
     Attributes:
+        size: number of elements.
         peak: largest finite absolute value.
         over: number of finite elements that would become infinite.
         flushed: number of nonzero elements that would become zero.
         subnormal: number of elements that would keep fewer than 11 bits, flushed ones included.
         norm: root of the sum of squares of the finite values.
-        error: root of the sum of squares of the rounding errors; values beyond the range count as clamped.
+        error: root of the sum of squares of the rounding errors (an estimate for normal values); values beyond the
+            range count as if clamped to 65504.
     """
 
     size: int
@@ -73,7 +78,7 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """``error / norm``: about 2**-12 where every value is normal, 1 where everything is lost."""
+        """``error / norm``: about 2**-12 if every value is normal, 1 if everything is lost."""
         return self.error / self.norm if self.norm else 0.0
 
 
@@ -116,9 +121,9 @@ def _squared_error(values: Array) -> float:
 
 
 def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
-    """The flattened values piece by piece; a piece is valid until the next one is read.
+    """Yield the flattened values of a tensor in pieces of at most 1 MiB; a piece is valid until the next one is read.
 
-    A tensor in a file is read into one buffer repeatedly: mapping it would cost a page fault every 4 KiB.
+    A tensor in a file is read into one buffer again and again: mapping it would cost a page fault every 4 KiB.
     """
     if isinstance(tensor, CastTensor):
         yield from tensor.pieces()
@@ -151,11 +156,11 @@ class CastTensor(LazyTensor):
     """A floating-point tensor in another floating-point type, cast in pieces while it is read or saved.
 
     Args:
-        source: the original tensor of [dims] elements; it is not read until this tensor is.
+        source: the original tensor; it is not read until this tensor is.
         dtype: FLOAT16, FLOAT or DOUBLE.
         limit: for FLOAT16: finite values beyond it become the limit; with ``None`` they become infinite.
-        exponent: values are first multiplied by ``2**exponent``, which is exact.
-        clamp: for any ``dtype``: finite values beyond it first become the clamp value; ``None`` for no change.
+        exponent: values are multiplied by ``2**exponent``, which is exact, before the cast.
+        clamp: before that, finite values beyond this magnitude are set to it; ``None`` for no change.
     """
 
     def __init__(
@@ -182,12 +187,12 @@ class CastTensor(LazyTensor):
             return part.astype(self.dtype.numpy())
 
     def pieces(self) -> Iterator[Array]:
-        """The flattened values, piece by piece."""
+        """Yield the flattened and cast values, piece by piece."""
         for part in pieces(self.source):
             yield self._cast(part)
 
     def numpy(self) -> Array:
-        """All values, [dims]."""
+        """All values, cast, in the tensor's shape."""
         flat = np.empty(self.size, self.dtype.numpy())
         at = 0
         for part in self.pieces():
@@ -196,11 +201,11 @@ class CastTensor(LazyTensor):
         return flat.reshape(tuple(self.shape.numpy()))
 
     def tobytes(self) -> bytes:
-        """All values, little-endian."""
+        """All values, cast, as little-endian bytes."""
         return b"".join(little_endian(part) for part in self.pieces())
 
     def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file; only one piece is in memory at a time."""
+        """Write the cast values at the file's position; about two pieces are in memory at a time."""
         # One thread reads and casts while this one writes: numpy and the file system work without Python's lock.
         with ThreadPoolExecutor(1) as pool:
             pieces = self.pieces()
@@ -222,7 +227,10 @@ def cast_tensor(
     exponent: int = 0,
     clamp: float | None = None,
 ) -> ir.TensorProtocol:
-    """A tensor in another floating-point type: cast immediately if small, lazily if large (``CastTensor``)."""
+    """Return a tensor in another floating-point type; the arguments are those of ``CastTensor``.
+
+    A result of at most 4 KiB is computed immediately. A larger one is a ``CastTensor``.
+    """
     lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy

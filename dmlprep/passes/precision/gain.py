@@ -1,4 +1,4 @@
-"""The gain from FP16, in bytes of weights and in operations. It exists for nodes and for converted models."""
+"""Measure what FP16 gains, in size of weights and in operations, for single nodes and for converted models."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _HALF = (ir.DataType.FLOAT16,)
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a converted model.
+    """What a converted model gains from FP16.
 
     Attributes:
-        saved: share of the weights' bytes that FP16 saves, in the file or in a session: the larger of the two.
-        nbytes: bytes of weights in a session, which folds constants; ``quantised``: bytes of weights with at most 8
-            bits.
-        half, single: number of operations in FP16, and in FP32 or wider.
+        saved: share of the size of the weights that FP16 saves, from 0 to 0.5, in the file or in a session of ONNX
+            Runtime: the larger of the two.
+        nbytes: size of the weights in a session, which folds constants, in bytes.
+        quantised: size of those weights that have integer types of at most 8 bits, in bytes.
+        half, single: number of floating-point operations in FP16, and in FP32 or wider types.
     """
 
     saved: float
@@ -44,7 +45,7 @@ class Gain:
 
     @property
     def mostly_quantised(self) -> str:
-        """A clause that reports that there is little to halve; empty where there is enough."""
+        """A clause for messages if more than half of the weights' size is quantised already; otherwise empty."""
         if 2 * self.quantised <= self.nbytes:
             return ""
         return (
@@ -54,12 +55,12 @@ class Gain:
 
     @property
     def in_fp32(self) -> float:
-        """Share of the floating-point operations that stay in FP32."""
+        """Share of the floating-point operations that stay in FP32 or wider types, from 0 to 1."""
         return self.single / (self.half + self.single) if self.single else 0.0
 
 
 def gained(model: Model) -> Gain:
-    """Return the gain of a model from the parts that are in FP16."""
+    """Measure what a converted model gains from its parts in FP16."""
     built = build(model.ir, Knowledge.swept(model.ir))
     stored = [(t.dtype, t.nbytes) for t in {id(tensor): tensor for tensor in tensors(model.ir)}.values()]
     held = [(value.dtype, nbytes(value) or 0) for value in _held(built) if value.dtype is not None]
@@ -76,14 +77,20 @@ def gained(model: Model) -> Gain:
 
 
 def _saved(weights: Sequence[tuple[ir.DataType, int]]) -> float:
-    """The share of the bytes of FP32 weights that FP16 saves."""
+    """The saved share of the size that the weights would have if those in FP16 were in FP32.
+
+    ``weights``: pairs of type and size in bytes.
+    """
     halved = sum(count for dtype, count in weights if dtype in _HALF)
     full = halved + sum(count for _, count in weights)
     return halved / full if full else 0.0
 
 
 def _held(built: GraphFacts) -> Iterable[Value]:
-    """The constants of a session. It folds nodes with constant inputs only, except DequantizeLinear."""
+    """The constants that a session of ONNX Runtime has in memory, after it folds nodes with constant inputs only.
+
+    A session does not fold DequantizeLinear.
+    """
     folded: set[int] = set()
     held: dict[int, Value] = {}
     for node in built.all_nodes():
@@ -98,7 +105,10 @@ def _held(built: GraphFacts) -> Iterable[Value]:
 
 
 def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
-    """Return a function that gives the gain of a node: its shares of operations, weights and nodes, as one number."""
+    """Return a function that estimates the possible gain of a node from FP16.
+
+    The estimate is the sum of the node's shares of the model's operations, elements of weights, and number of nodes.
+    """
     operations = _operations(build(model.ir, Knowledge.swept(model.ir)))
     every = [n for n in nodes(model.ir) if n.op_type != "Constant"]
     work = max(1, sum(map(operations, every)))
@@ -107,12 +117,15 @@ def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
 
 
 def _weights(node: ir.Node) -> int:
-    """Elements of the weights that a node reads. One FP32 reader is enough to keep a whole weight in FP32."""
+    """Number of elements of the weights that a node reads; a weight counts in full for each of its readers."""
     return sum(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None)
 
 
 def _operations(built: GraphFacts) -> Callable[[ir.Node], int]:
-    """Floating-point operations of a node; where its shapes are unknown, as many as using its weights once takes."""
+    """Return a function that counts the floating-point operations of a node.
+
+    If the node's shapes are unknown, two operations for each element of its weights are counted.
+    """
     known = {facts.ir: flops(facts) for graph in built.all_graphs() for facts in graph.nodes}
 
     def of(node: ir.Node) -> int:
@@ -123,15 +136,15 @@ def _operations(built: GraphFacts) -> Callable[[ir.Node], int]:
 
 
 _LEAST_SAVED, _MOST_IN_FP32 = 0.1, 0.5
-"""Limits: an FP16 file that saves a smaller share, or leaves a larger share of operations in FP32, is FP16 by name
-only."""
+"""Limits of ``little_gain``: the least share of the weights' size that FP16 must save, and the largest share of
+operations that may stay in FP32."""
 
 _FEW_BYTES, _FEW_OPERATIONS = 4096, 10_000
-"""Bytes of weights and number of operations below which the gain does not matter."""
+"""Size of all weights in bytes, and number of operations, below which a small gain is not reported."""
 
 
 def little_gain(gain: Gain) -> str:
-    """The reason, as a clause, why FP16 gains almost nothing; empty where it gains enough."""
+    """The reason, as a clause, why FP16 gains almost nothing; empty if it gains enough."""
     counts = gain.nbytes >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
@@ -142,7 +155,10 @@ def little_gain(gain: Gain) -> str:
 
 
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
-    """Advice for a search that does not meet the ``tolerance``: the outputs that miss it, and a possible tolerance."""
+    """Return advice for an island search that did not meet the ``tolerance``.
+
+    It names the outputs that miss the tolerance, and one that needs few nodes in FP32. ``facts`` has the trials.
+    """
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
     outputs = {name: inf if error is None else error for name, error in facts.outputs_in_fp16.items()}
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])

@@ -1,4 +1,4 @@
-"""An FP16 model as an FP32 model, so that a search can leave a part of it in FP32."""
+"""Turn an FP16 model into an FP32 model, so that a search can leave a part of it in FP32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def has_half(model: Model) -> bool:
 
 
 def lift(model: Model) -> set[str]:
-    """Make every FP16 tensor FP32, without loss; return the names of the inputs and outputs that were FP16."""
+    """Make every FP16 tensor of ``model`` FP32, in place, without loss.
+
+    Returns the names of the inputs and outputs that were FP16.
+    """
     half = [v for v, kind in solve_types(model.ir).items() if kind == ir.TensorType(_HALF)]
     for value in half:
         if value.const_value is not None:

@@ -1,7 +1,7 @@
-"""The types of an operator's inputs and outputs, from its schema at the model's opset.
+"""The types that an operator's inputs and outputs may have, from its schema at the model's opset.
 
-Each input and output is a port. Ports with the same variable (``T``) have the same element type. A port without a
-variable has the type in the schema (``scales`` of Resize is ``tensor(float)``).
+A port is an input or output of an operator. Ports with the same type variable (``T``) have the same element type. A
+port without a variable has the type that the schema gives (``scales`` of Resize is ``tensor(float)``).
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ CONTRIB: dict[str, tuple[str, str]] = {
     "SkipLayerNormalization": ("T T T T T", "T float float T"),
     "SkipSimplifiedLayerNormalization": ("T T T T", "T float float T"),
 }
-"""Types of com.microsoft operators, for which onnx has no schema: the variables of the inputs, and of the outputs.
+"""Types of com.microsoft operators, for which onnx has no schema: type variables of the inputs, and of the outputs.
 
-``float`` is always FP32, ``int`` is any type that is not floating-point. The types of operators outside this table stay
-unchanged. Source: ONNX Runtime 1.24, docs/ContribOperators.md and onnxruntime/core/graph/contrib_ops/."""
+``float`` is always FP32, ``int`` is any type that is not floating-point. Operators of com.microsoft outside this table
+are not converted. Source: ONNX Runtime 1.24, docs/ContribOperators.md and onnxruntime/core/graph/contrib_ops/."""
 
 
 def operators(text: str) -> frozenset[str]:
-    """Names of operators, from a text with spaces between them."""
+    """Split a text of names of operators, with spaces between them, into a set."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One input or output.
+    """The allowed types of an input or output of an operator.
 
     Attributes:
-        variable: name of the type variable; empty where the schema writes the type itself. Ports of a variadic input
-            with possibly different types each have their own variable (``V#2``).
-        label: name of the variable in the schema and the kernel tables (``V``).
+        variable: name of the type variable; empty if the schema gives the type itself. Where a variadic input may have
+            different types, each of its ports has its own variable (``V#2``).
+        label: the variable or type as the schema and the kernel tables write it (``V``).
         floats: allowed floating-point element types.
         plain: whether only tensors are allowed (no sequences, no optionals).
-        only: the allowed element type, if there is exactly one.
+        only: the allowed element type, if there is exactly one; otherwise ``None``.
     """
 
     variable: str
@@ -81,7 +81,14 @@ class Port:
 
 @dataclass(frozen=True)
 class Signature:
-    """The ports of an operator. The last input or output is repeated where it is variadic."""
+    """The ports (inputs and outputs) of an operator.
+
+    Attributes:
+        since: the opset in which the operator last changed.
+        variadic_in, variadic_out: whether the last input or output may be repeated.
+        mixed_in, mixed_out: whether such repeated ones may have different types.
+        is_function: whether ONNX defines the operator as a function.
+    """
 
     since: int
     inputs: tuple[Port, ...]
@@ -93,11 +100,11 @@ class Signature:
     is_function: bool = False
 
     def input(self, index: int) -> Port | None:
-        """Port of an input; ``None`` if the operator has no such input."""
+        """The port of input ``index``; ``None`` if the operator has no such input."""
         return _at(self.inputs, index, self.variadic_in, self.mixed_in)
 
     def output(self, index: int) -> Port | None:
-        """The schema's type, or type variable, of output ``index``; ``None`` if the operator has no such output."""
+        """The port of output ``index``; ``None`` if the operator has no such output."""
         return _at(self.outputs, index, self.variadic_out, self.mixed_out)
 
 
@@ -117,7 +124,7 @@ def operator_key(node: ir.Node) -> str:
 
 
 def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
-    """The signature of a node; ``None`` for an unknown operator."""
+    """The signature of a node's operator; ``None`` if it is unknown. ``opsets``: domain -> opset of the model."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return _signature(domain, node.op_type, opsets.get(domain, opsets.get("ai.onnx", 1) if not domain else 1))
 

@@ -1,4 +1,4 @@
-"""The type of every value, solved forward from the operators' schemas; works without value_info."""
+"""Find the type of every value of a model from the graph inputs and the operators' schemas, without value_info."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.signature import Signature, signature
 
 Types = dict[ir.Value, ir.TypeProtocol | None]
-"""Value -> type; ``None`` if it is unknown."""
+"""Map from a value to its type, or ``None`` if the type is unknown."""
 
 FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
     # operator -> attribute with the output's element type, and the type without it (None: the first input's type)
@@ -26,16 +26,16 @@ FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
 
 
 def is_wide(kind: ir.TypeProtocol | None) -> bool:
-    """Return whether a type is a plain tensor of FP32, FP64 or bfloat16."""
+    """Return whether a type is a tensor of FP32, FP64 or bfloat16 (no sequence, no optional)."""
     from dmlprep.passes.precision.fp16 import WIDE
 
     return isinstance(kind, ir.TensorType) and kind.dtype in WIDE
 
 
 def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir.DataType | None:
-    """The floating-point type of a node's data, in which it computes.
+    """The floating-point type in which a node computes: that of its data; ``None`` if it has no floating-point values.
 
-    Scales and statistics have their own type in the schema. They count only for operators without an FP16 form.
+    Inputs and outputs that cannot be FP16 (scales, statistics) count only if no others can.
     """
     known = signature(node, opsets)
     ports = [(v, known.input(i) if known else None) for i, v in enumerate(node.inputs)]
@@ -49,7 +49,7 @@ def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir
 
 
 def solve_types(model: ir.Model) -> Types:
-    """Types of all values of the main graph and its subgraphs; model-local functions are inlined before."""
+    """Return the types of all values of the main graph and its subgraphs; inline model-local functions before."""
     types: Types = {}
     _graph(model.graph, types, model.opset_imports)
     return types
@@ -84,7 +84,7 @@ def _node(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> None:
 
 
 def _enter(node: ir.Node, types: Types) -> None:
-    """Set the types of a body's inputs from the inputs of its node."""
+    """Set the types of the inputs of a Loop's or Scan's body in ``types``, from the inputs of the node."""
     body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)
     if body is None or node.op_type not in ("Loop", "Scan"):
         return
@@ -95,7 +95,7 @@ def _enter(node: ir.Node, types: Types) -> None:
 
 
 def _leave(node: ir.Node, types: Types) -> list[ir.TypeProtocol | None]:
-    """The types of the outputs of a node with bodies, from the outputs of the bodies."""
+    """The types of the outputs of an If, Loop or Scan, from the outputs of its subgraphs; empty for other nodes."""
     results: list[ir.TypeProtocol | None] = []
     if node.op_type not in ("If", "Loop", "Scan"):
         return results

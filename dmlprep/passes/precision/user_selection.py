@@ -1,4 +1,4 @@
-"""The nodes that a user keeps in FP32, or converts against the policy: by name, operator, pattern or stretch."""
+"""Select the nodes that a user keeps in FP32, or converts against the policy: by name, operator, pattern or place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Selection:
             also have the path before it (``If_3/then_branch/Pow_1``).
         operators: operator types (``Softmax``), with their domain where it is not ai.onnx (``com.microsoft::Gelu``).
         patterns: regular expressions that are searched in the node's name.
-        between: pairs of values; every node on a way from the first to the second, including the nodes at both ends.
+        between: pairs of names of values of the main graph. Every node of the main graph on a way from the first value
+            to the second is selected, including the nodes at both ends.
     """
 
     nodes: tuple[str, ...] = ()
@@ -34,10 +35,14 @@ class Selection:
 
 
 def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
-    """Return the selected nodes of every graph: ``id(node)`` -> why.
+    """Return the selected nodes of all graphs: ``id(node)`` -> why.
+
+    Args:
+        field: the prefix of the options in messages (``keep`` for ``keep_nodes``).
 
     Raises:
-        RecipeError: a name matches no node, ONNX has no such operator, or a pattern is not a regular expression.
+        RecipeError: a name matches no node or value, ONNX has no such operator, a pattern is not a regular expression,
+            or no node is between two values.
     """
     reasons: dict[int, str] = {}
     every = list(nodes(model.ir))

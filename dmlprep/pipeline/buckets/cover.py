@@ -21,19 +21,21 @@ from dmlprep.core.errors import UsageError
 from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
 
 GRID = 512
-"""Most distinct sizes of several dimensions at the start of the greedy search."""
+"""Largest number of distinct sizes at the start of the greedy search, for several dimensions."""
 
 LINE, SIDE = 2048, 512
-"""Most distinct sizes of one dimension: where it is the only one, and where it is one of several."""
+"""Largest number of distinct sizes of one dimension: if it is the only one (``LINE``), or one of several (``SIDE``)."""
 Size = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket of a cover.
+    """One bucket: sizes to which requests are padded.
 
     Attributes:
-        waste: its elements divided by those of its requests before padding, over all these requests.
+        sizes: the size in each dimension.
+        requests: number of requests that are padded to this bucket.
+        waste: elements of these requests after padding divided by their elements before; 1 means no padding.
     """
 
     sizes: Size
@@ -43,13 +45,14 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Cover:
-    """Buckets that cover all sizes.
+    """A set of buckets such that each requested size fits into one.
 
     Attributes:
-        waste: elements after padding divided by those before, over all requests.
-        worst: the same for the request with the most padding.
-        optimal: True if no set is better: no other set of as many buckets wastes less, or (where the waste is bounded)
-            no smaller set is within the bound. True only for one dimension of at most ``LINE`` sizes.
+        buckets: the buckets, the smallest first.
+        waste: elements after padding divided by elements before, over all requests.
+        worst: the same ratio for the request with the most padding.
+        optimal: True if no set is better: no other set of as many buckets wastes less or, if a limit for the waste was
+            set, no smaller set keeps it. True only for one dimension of at most ``LINE`` sizes.
     """
 
     buckets: list[Bucket]
@@ -59,10 +62,11 @@ class Cover:
 
 
 def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
-    """Choose at most ``count`` buckets that cover all sizes with little waste; with the least in one dimension.
+    """Choose at most ``count`` buckets that cover all sizes with little padding; in one dimension, with the least.
 
     Args:
-        counts: requests by their sizes, in elements; all of the same dimensions.
+        counts: number of requests by their sizes; all have the same dimensions.
+        multiple: each size of a bucket is a multiple of this.
 
     Raises:
         UsageError: ``count`` is out of range, or a size rounded up is too large.
@@ -74,7 +78,9 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
 
 
 def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) -> Cover:
-    """Return the first set of 1, 2, ... buckets whose waste is at most ``waste``.
+    """Choose the fewest buckets that cover all sizes with a waste of at most ``waste`` (see ``Cover.waste``).
+
+    The arguments ``counts`` and ``multiple`` are those of ``cover``.
 
     Raises:
         UsageError: ``waste`` is below 1, or no set of ``MOST_BUCKETS`` wastes so little; or as ``cover``.
@@ -86,12 +92,15 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         chosen = _cover(counts, boxes, optimal=optimal)
         if chosen.waste <= waste:
             return chosen
-    what = f"no set of at most {MOST_BUCKETS} buckets wastes so little: the best has {chosen.waste:.4g}"
-    raise UsageError(what, where="waste", fix="allow more waste, or omit the multiple to which sizes are rounded")
+    what = f"no set of at most {MOST_BUCKETS} buckets pads so little: the best pads to {chosen.waste:.4g} times"
+    raise UsageError(what, where="waste", fix="allow more padding (--waste), or omit --multiple")
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
-    """Return sets of 1, 2, ... ``most`` boxes, fewer where there are fewer sizes; and True if they are optimal."""
+    """Return the best known sets of 1, 2, ... ``most`` boxes, and True if each is optimal.
+
+    A box is the sizes of a possible bucket. There are fewer sets if there are fewer sizes.
+    """
     if len(next(iter(counts))) > 1:
         return _merged(_coarser(counts) if len(counts) > GRID else counts, most), False
     weights = Counter({size[0]: count for size, count in counts.items()})
@@ -105,14 +114,20 @@ def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]]
 
 
 def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
-    """Return sets of 1, 2, ... ``most`` boxes: repeatedly merge the two boxes that are cheapest to merge."""
+    """Return sets of 1, 2, ... ``most`` boxes (sizes of possible buckets), found by a greedy search.
+
+    Each size begins as a box. The two boxes whose merging adds the fewest elements are merged, until one remains.
+    """
     order = sorted(counts)
     boxes, weights = np.array(order, np.int64), np.array([counts[size] for size in order], np.float64)
     number = len(boxes)
     live, extra = np.ones(number, bool), np.full((number, number), np.inf)
 
     def price(row: int) -> None:
-        """Store the elements that merging ``row`` with each other box adds, in one cell above the diagonal."""
+        """Compute how many elements merging box ``row`` with each other box adds, and store this in ``extra``.
+
+        Each pair of boxes has one cell, above the diagonal.
+        """
         padded = weights * boxes.prod(1, dtype=np.float64)
         both = np.maximum(boxes[row], boxes).prod(1, dtype=np.float64) * (weights[row] + weights)
         added = np.where(live, both - padded[row] - padded, np.inf)
@@ -145,7 +160,7 @@ def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
 
 
 def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
-    """Round the sizes of each dimension up to its best levels, so that at most ``GRID`` sizes remain."""
+    """Return the counts with sizes rounded up in each dimension, so that at most ``GRID`` distinct sizes remain."""
     dims = len(next(iter(counts)))
     most = math.floor(GRID ** (1 / dims) + 1e-9)
     levels_by_axis = []
@@ -164,7 +179,7 @@ def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
 
 
 def _spread(levels: Sequence[int], most: int) -> list[int]:
-    """Return at most ``most`` of the levels, evenly chosen, the largest among them."""
+    """Return at most ``most`` of the sorted ``levels``, evenly chosen; the largest is always among them."""
     return sorted(levels[:: -max(1, -(-len(levels) // most))])
 
 
@@ -176,7 +191,7 @@ def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> Counter[int]:
 
 
 def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) -> Cover:
-    """Assign all requests to a set of boxes, and leave out unused boxes."""
+    """Assign each request to the smallest box that it fits into; return the boxes that are used, as a ``Cover``."""
     ordered = sorted(boxes, key=lambda box: (math.prod(box), box))
     points = np.array(list(counts), np.float64)
     weights = np.array(list(counts.values()), np.float64)
@@ -195,13 +210,14 @@ def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) 
 
 
 def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list[list[int]]:
-    """Return the best 1, 2, ... ``most`` levels: those with the least sum of sizes rounded up to a level.
+    """Return the best sets of 1, 2, ... ``most`` levels, chosen from ``values``.
 
-    There are fewer sets where there are fewer values. Time and memory grow with ``most * len(values)``, and time with
-    the square of ``len(values)``.
+    A set is best if the sum of all values is the least after each is rounded up to a level. There are fewer sets if
+    there are fewer values. Memory grows with ``most * len(values)``, time with ``most * len(values) ** 2``.
 
     Args:
         values: distinct values, sorted.
+        counts: how often each value occurs.
     """
     number = len(values)
     sizes, before = np.array(values, np.float64), np.concatenate([[0.0], np.cumsum(np.array(counts, np.float64))])

@@ -15,12 +15,12 @@ from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.portable.bounds import MOST_SIZE
 
 MOST_DISTINCT = 100_000
-"""Most distinct sizes in a log."""
+"""Largest number of distinct sizes in a log."""
 
 MOST_DIMENSIONS = 8
 
 _LINE = 4096
-"""Most characters of a line."""
+"""Largest number of characters in a line."""
 
 _BETWEEN = re.compile(r"[\s,;]+")
 _FIX = "write one request per line: height=480 width=640; or JSON objects, or CSV with a first line of names"
@@ -28,10 +28,11 @@ _FIX = "write one request per line: height=480 width=640; or JSON objects, or CS
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes in a log.
+    """The sizes in a log, with the number of requests for each.
 
     Attributes:
-        counts: number of requests of each size, by its elements in the order of ``names``.
+        names: names of the dimensions (``height``, ``width``).
+        counts: number of requests for each combination of sizes (``(480, 640)``), in the order of ``names``.
     """
 
     names: tuple[str, ...]
@@ -39,21 +40,22 @@ class Sizes:
 
     @property
     def requests(self) -> int:
-        """The number of requests."""
+        """The number of all requests in the log."""
         return sum(self.counts.values())
 
 
 def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
-    """Read a log. Empty lines, and those that begin with ``#``, are left out.
+    """Read a log of requested sizes and count them. Empty lines, and those that begin with ``#``, are skipped.
 
     Args:
         path: the log, of at most 64 MiB: lines of ``NAME=SIZE``, or a JSON object in each line, or CSV whose first line
             has the names.
-        dims: names to read; everything else in a line is ignored. Without any, a line may only have sizes of the
-            dimensions in the first line.
+        dims: names of the dimensions to read; everything else in a line is ignored. If empty, the first line sets the
+            dimensions, and no line may have others.
 
     Raises:
-        InputError: the file cannot be read or is too large, a line lacks a size or has another one, or there is none.
+        InputError: the file cannot be read or is too large, a line lacks a size or has an unknown dimension, or the
+            log has no sizes.
     """
     try:
         text = read_text(path)
@@ -83,7 +85,10 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
 
 
 def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the lines that are not empty, each with its number and its values by name."""
+    """Yield the number of each request's line, counted from 1, and its values by name, not yet checked.
+
+    ``some``: True if words without ``=`` are ignored; otherwise they are an error.
+    """
     header: list[str] | None = None
     first = True
     for number, raw in enumerate(io.StringIO(text), 1):

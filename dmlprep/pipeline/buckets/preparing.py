@@ -1,4 +1,4 @@
-"""Prepare one model at several sizes: a static graph for each bucket, each proved, and one data file for all.
+"""Prepare one model at several sizes: one static, proved model for each bucket, and one data file for all.
 
 ONNX Runtime and onnx's checker accept no data file outside the model's folder (``../weights``), and no link to one. So
 the models of all buckets are in one folder. They appear together with ``buckets.json``: all of them, or none.
@@ -39,11 +39,12 @@ DATA = "buckets.data"
 
 @dataclass(frozen=True)
 class BucketRun:
-    """The result of preparing buckets.
+    """The result of preparing a model at several sizes, called buckets.
 
     Attributes:
-        failed: names of buckets that failed; if there are any, none is written.
-        written: the content of ``buckets.json``; ``None`` where a bucket failed.
+        records: the record of each bucket by its name.
+        failed: names of buckets that failed; if there are any, no bucket is written.
+        written: the content of ``buckets.json``; ``None`` if a bucket failed.
     """
 
     records: dict[str, RunRecord]
@@ -52,12 +53,12 @@ class BucketRun:
 
     @property
     def exit_code(self) -> int:
-        """The worst of all buckets, in the order 70, 2, 1, 3, 0."""
+        """The worst exit code of all buckets, in the order 70, 2, 1, 3, 0."""
         return worst(record.exit_code for record in self.records.values())
 
 
 def bucket_name(sizes: Mapping[str, int]) -> str:
-    """Return the name of a bucket's files: ``batch1-height512-width512``; distinct sizes have distinct names."""
+    """Return the name of a bucket, which begins the names of its files: ``batch1-height512-width512``."""
 
     def part(name: str, size: int) -> str:
         plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -67,13 +68,14 @@ def bucket_name(sizes: Mapping[str, int]) -> str:
 
 
 def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, object]) -> dict[str, dict[str, int]]:
-    """Check a list of buckets.
+    """Check a list of buckets, each given by its sizes, and name them.
 
     Returns:
-        the sizes of each bucket by its name, every one with its dimensions in the order of the first.
+        the sizes of each bucket by its name, with the dimensions in the order of the first bucket.
 
     Raises:
-        UsageError: there are none or too many, their dimensions differ, two are equal, or a dimension is also pinned.
+        UsageError: there are none or too many, their dimensions differ, two are equal, a dimension is also in ``pins``,
+            or a name is not a valid file name.
     """
     where = "--bucket"
     if not buckets or not all(buckets):
@@ -114,10 +116,11 @@ def prepare_buckets(
 
     Args:
         buckets: sizes by the bucket's name (``check_buckets``).
-        pinned: returns the request for the sizes of a bucket; its output path is not used.
+        pinned: a function that returns the request for the sizes of a bucket; its output path is not used.
+        force: True to replace existing files.
 
     Returns:
-        the records. Every bucket is tried, also where one before it failed; then none of them is written.
+        the records. All buckets are tried, even if one fails; then nothing is written.
 
     Raises:
         UsageError: as ``prepare``; the message names the bucket.
@@ -156,10 +159,12 @@ def prepare_buckets(
 def _fitting(
     source: Path, request: PrepareRequest, buckets: Mapping[str, Mapping[str, int]]
 ) -> dict[str, list[dict[str, Array]]]:
-    """Return the user's feeds for each bucket: those of its sizes. A bucket without any is proved on seeded ones.
+    """Return for each bucket, by its name, the user's feeds that have its sizes.
+
+    A bucket with an empty list is proved on seeded feeds.
 
     Raises:
-        InputError: a feed has the sizes of no bucket.
+        InputError: a feed does not have the sizes of any bucket.
     """
     by_bucket: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
     if not request.feeds:
@@ -184,7 +189,10 @@ def _fits(one: Input, array: Array | None, sizes: Mapping[str, int]) -> bool:
 
 
 def _take_back(run: BucketRun) -> None:
-    """Record for buckets that passed why they are not written: another one failed."""
+    """Change the records of buckets that passed: they are not written either, because another bucket failed.
+
+    They get the exit code of the whole run and an error that names the buckets that failed.
+    """
     bad, code = run.failed, run.exit_code
     for record in run.records.values():
         record.output = ""
@@ -194,10 +202,10 @@ def _take_back(run: BucketRun) -> None:
 
 
 def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:
-    """Fail before the work; return all files that are replaced together.
+    """Check that the files can be written, before the work begins; return all files that are replaced together.
 
     Raises:
-        OutputError: the folder is a file, or has such files already.
+        OutputError: the folder is a file, contains such files and ``force`` is False, or contains the input.
     """
     where = str(out)
     check_name(out, OutputError)
@@ -228,10 +236,10 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
 
 
 def _ours(out: Path, old: BucketsFile) -> Iterator[str]:
-    """Yield names of the models and records of earlier buckets.
+    """Yield the names of models and records in ``out`` that an earlier run wrote, so that they may be replaced.
 
-    A list can name any file. Only a plain file with dmlprep's own name for it, and with the digest in the list, counts.
-    A record counts if it has the model's digest.
+    The list ``old`` of that run could name any file. So a model counts only if it is a plain file with the name that
+    dmlprep gives it, and with the digest in the list. A record counts if it has the model's digest.
     """
     for one in old.buckets:
         model, record = (f"{bucket_name(one.sizes)}{suffix}" for suffix in (".onnx", ".run.json"))

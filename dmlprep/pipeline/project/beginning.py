@@ -1,4 +1,4 @@
-"""Begin a project file: examine each model, and write a suitable recipe and sizes."""
+"""Write a new project file: examine each model, and suggest a recipe and sizes for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 
 _LONGEST = 200
-"""Most characters of a comment."""
+"""Largest number of characters of a comment in the file."""
 
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 
@@ -30,11 +30,13 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The recipe suggested for a model.
+    """The recipe and sizes suggested for a model.
 
     Attributes:
-        why: the property of the model that decided.
-        guessed: sizes that are only examples: the app knows the right ones.
+        path: path of the model, relative to the project file.
+        why: the property of the model that decided about the recipe.
+        sizes: sizes for free dimensions, by name or by ``input:axis``.
+        guessed: names of the dimensions whose sizes are only examples: the user has to check them.
     """
 
     path: str
@@ -45,7 +47,7 @@ class Suggestion:
 
 
 def suggest_for(model: Model) -> tuple[str, str]:
-    """Return the built-in recipe for a model, and the reason."""
+    """Return the name of the built-in recipe that suits a model, and the reason as a sentence."""
     graph = model.ir.graph
     inputs = [value for value in graph.inputs if value not in graph.initializers.values()]
     operators = {node.op_type for node in nodes(model.ir)}
@@ -76,13 +78,16 @@ def suggest_for(model: Model) -> tuple[str, str]:
 
 
 def _is_picture(value: ir.Value) -> bool:
-    """Return True if a value of four dimensions has 1, 3 or 4 channels, or an unknown number of them."""
+    """Return True if a value may be a picture: it has four dimensions, and 1, 3, 4 or unknown channels."""
     channels = [dim for dim in (value.shape or ())[1::2] if isinstance(dim, int)]
     return value.shape is not None and len(value.shape) == 4 and (len(channels) < 2 or bool({1, 3, 4} & {*channels}))
 
 
 def _sides(value: ir.Value) -> list[object]:
-    """Return height and width of a picture, as numbers or names; a size without a name equals no other."""
+    """Return height and width of a picture ``[batch, channels, height, width]``, as numbers or names.
+
+    A free size without a name is an object that equals no other size.
+    """
     return [dim if isinstance(dim, int) else dim.value or object() for dim in (value.shape or ())[2:]]
 
 
@@ -91,7 +96,10 @@ def _tokens(inputs: Sequence[ir.Value]) -> list[str]:
 
 
 def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
-    """Return the text of a project file, with a comment on every guess."""
+    """Return the TOML text of a project file; comments give the reason for each recipe, and name guessed sizes.
+
+    ``out`` is the folder for prepared models.
+    """
     lines = [
         "# Settings of dmlprep: docs/project-file.md",
         f"out = {toml_value(PurePath(out).as_posix())}          # of each model, a folder of its name in it",
@@ -110,10 +118,10 @@ def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
 
 
 _MOST = 1000
-"""Most models of one project file when the user names none."""
+"""Largest number of models in a new project file if the user names none."""
 
 Ask = Callable[[Path, str, int], int]
-"""Asks the user for a size: receives a model, a free dimension and an example of its size."""
+"""A function that asks the user for a size: receives a model, a free dimension and an example; returns the size."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +129,9 @@ class Begun:
     """A project file that was written.
 
     Attributes:
-        results: folder of the results, as the file names it.
-        models: the suggestion for each model.
+        file: path of the project file.
+        results: folder for prepared models, as the file names it.
+        models: the suggestion for each model in the file; if empty, no file was written.
         unreadable: models that cannot be read, with the reason; they are not in the file.
     """
 
@@ -133,16 +142,21 @@ class Begun:
 
 
 def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask | None, force: bool) -> Begun:
-    """Write a project file for models: the recipe that fits each, and sizes for free dimensions.
+    """Write a project file for models: a suitable recipe for each, and sizes for free dimensions.
+
+    No file is written if no model can be read.
 
     Args:
         models: the models; empty: those in the folder of the file and below.
-        ask: the function that asks for the sizes; without it, examples are written.
+        file: path of the project file.
+        results: folder for prepared models, relative to the file.
+        ask: the function that asks for each size; ``None``: examples are written.
+        force: True to replace an existing file.
 
     Raises:
-        InputError: a model that was named cannot be read.
-        OutputError: the file exists, or cannot be written.
-        UsageError: there is no model, none can be read, or they are too many.
+        DmlprepError: a model in ``models`` cannot be read.
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+        UsageError: there is no model, or there are too many.
     """
     check_output(file, force=force)
     folder = file.absolute().parent
@@ -163,10 +177,12 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
 
 
 def models_around(folder: Path) -> list[Path]:
-    """Return models in a folder and below, without those of tools and those that ``prepare`` wrote.
+    """Return the ``.onnx`` files in a folder and its subfolders, except results of ``prepare``.
+
+    Hidden folders, ``node_modules`` and ``build`` are skipped.
 
     Raises:
-        UsageError: they are too many.
+        UsageError: there are more than 1000.
     """
     paths: list[Path] = []
     for place, folders, files in os.walk(folder):

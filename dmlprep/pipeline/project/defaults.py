@@ -18,11 +18,11 @@ from dmlprep.pipeline.project.file import Entry, Project
 
 @dataclass(frozen=True)
 class Defaults:
-    """The options of a file for one model.
+    """The options that a project file sets for one model.
 
     Attributes:
-        options: by the names of ``options.OPTIONS``; only those that the file sets.
-        out: folder of the result, ``None`` where the file sets none.
+        options: options of ``prepare`` by name; only those that the file sets.
+        out: folder of the result; ``None`` if the file sets none.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
@@ -30,9 +30,9 @@ class Defaults:
 
 
 def defaults_for(project: Project, model: Path) -> Defaults:
-    """Merge the project's own options with those of each entry that matches the model, in their order.
+    """Return the options of a project file for a model: ``[defaults]`` first, then each matching entry, in file order.
 
-    Pins and settings add up by name; of every other option the last entry counts.
+    Pins and settings are merged by name; for every other option the last entry counts.
     """
     wanted = model.absolute().resolve()
     entries = [
@@ -51,7 +51,11 @@ def defaults_for(project: Project, model: Path) -> Defaults:
 
 
 def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
-    """Merge the options of entries for a model: later ones win; paths in them are relative to ``folder``."""
+    """Return the merged options of several entries for a model.
+
+    Later entries override earlier ones; pins and settings are merged by name. Paths in the entries are relative to
+    ``folder``; in the result, they are relative to the working folder.
+    """
     options: dict[str, Any] = {}
     for entry in entries:
         for name, value in entry.items():
@@ -65,12 +69,12 @@ def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any
 
 
 def add(values: Mapping[str, Any], more: Mapping[str, object]) -> dict[str, object]:
-    """Merge values by name: ``more`` comes last and replaces equal names."""
+    """Return the values of both by name; ``more`` overrides equal names, and its names come last."""
     return {**{name: value for name, value in values.items() if name not in more}, **more}
 
 
 def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
-    """Return an option with its paths relative to the working folder."""
+    """Return the value of an option; a path in it, relative to ``folder``, becomes relative to the working folder."""
     if name == "recipe":
         return recipe_at(folder, value)
     if name == "feeds":
@@ -79,12 +83,15 @@ def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
 
 
 def recipe_at(folder: Path, recipe: str) -> str:
-    """Return a recipe that a file in ``folder`` names: a built-in one, or a path."""
+    """Return the recipe that a file in ``folder`` names: a built-in name as it is, or a path joined with ``folder``."""
     return recipe if recipe.startswith("@") else str(folder / recipe)
 
 
 def _feed(folder: Path, feed: str, model: Path) -> str:
-    """Return ``NAME=file.npy`` or a path relative to the file; ``{name}`` in a path becomes the model's name."""
+    """Return a feed of a project file (a path, or ``NAME=file.npy``) with its path joined with ``folder``.
+
+    ``{name}`` in the path is replaced by the model's name.
+    """
     name, equals, path = feed.rpartition("=")
     if "{name}" in path:
         path = path.replace("{name}", stem_of(model))
@@ -92,11 +99,11 @@ def _feed(folder: Path, feed: str, model: Path) -> str:
 
 
 def in_words(options: Mapping[str, Any]) -> str:
-    """Return the options of a file as one line for the user."""
+    """Describe the options of a file in one line for the user; empty if there is nothing to mention."""
     parts = [f"{name} {value}" for name, value in options.items() if isinstance(value, str | NamedMetric)]
     parts += ["DirectML required"] if options.get("require_dml") else []
     if feeds := options.get("feeds"):
-        parts.append("feeds of 1 path" if len(feeds) == 1 else f"feeds of {len(feeds)} paths")
+        parts.append("1 path of feeds" if len(feeds) == 1 else f"{len(feeds)} paths of feeds")
     if pins := options.get("pins"):
         parts.append(f"pins {' '.join(f'{name}={toml_value(value)}' for name, value in pins.items())}")
     return ", ".join([*parts, *(f"{name}={toml_value(value)}" for name, value in options.get("settings", {}).items())])
@@ -116,15 +123,16 @@ def own_models(project: Project) -> list[Path]:
 
 
 def result_places(models: Sequence[Path], out: Path | None, project: Project | None) -> dict[Path, Path]:
-    """Return the folder, or file, that ``prepare`` writes for each model.
+    """Return the folder, or the ``.onnx`` file, to which ``prepare`` writes each model.
 
     Args:
-        out: the user's choice; each of several models has a folder of its name in it.
+        out: the user's choice, which overrides the project file; each of several models gets a subfolder with its name.
+        project: the project file; ``None``: there is none.
 
     Raises:
         UsageError: no folder is set for a model, the project file names a place outside its own folder, or two models
             would have the same one.
-        OutputError: a link is in the place of a model's folder.
+        OutputError: a link exists at the path of a model's folder.
     """
     places: dict[Path, Path] = {}
     owners: dict[str, Path] = {}

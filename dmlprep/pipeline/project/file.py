@@ -24,11 +24,12 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """A project file.
+    """The content of a project file.
 
     Attributes:
-        defaults: options for every model; ``out`` is the folder in which each model has a folder of its name.
-        models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
+        defaults: options for every model; ``out`` is the folder in which each model gets a subfolder with its name.
+        models: options of models, by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
+        file: path of the file.
     """
 
     defaults: Entry
@@ -40,18 +41,20 @@ class Project:
         return Path(self.file).absolute().parent
 
     def inside(self, place: Path) -> Path:
-        """Return a folder of results that the file names, after a check.
+        """Check that ``place``, a path for results that the file names, is inside the file's folder, and return it.
 
         Raises:
-            UsageError: DP904, it is not in the file's folder.
+            UsageError: DP904, it is outside.
         """
         return _reader(Path(self.file)).inside(place, "out")
 
     def files(self, pattern: str) -> list[Path]:
-        """Return the models that match a pattern, by name; relative to the working folder if they are below it.
+        """Return the existing files that match a path or pattern of the file, sorted by name.
+
+        Paths below the working folder are relative to it.
 
         Raises:
-            UsageError: they are too many.
+            UsageError: too many files match.
         """
         try:
             models = matching(self.folder, pattern)
@@ -62,7 +65,10 @@ class Project:
 
 
 def find_project(folder: Path | None = None) -> Path | None:
-    """Return the project file that applies in a folder (the working folder), ``None`` where there is none."""
+    """Return the path of the project file that applies in ``folder``; ``None`` if there is none.
+
+    ``None`` as ``folder`` is the working folder. Folders above it count only inside the same git repository.
+    """
     start = (folder or Path.cwd()).absolute()
     above = [start, *start.parents]
     root = next((number for number, one in enumerate(above) if (one / ".git").exists()), 0)

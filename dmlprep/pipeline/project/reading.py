@@ -24,7 +24,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @cache  # a fleet has a table for each of its models
 def _entry_type(axes: tuple[tuple[str, object], ...]) -> type[msgspec.Struct]:
-    """Return the type of a table with options: those of ``prepare`` that files accept, ``out``, and ``axes``."""
+    """Return the msgspec type of a table with options of ``prepare``, to check the table.
+
+    Its fields are the options that files accept, ``out``, and ``axes``: pairs of name and type.
+    """
     fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
     fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **dict(axes)}
     every = [(name, kind | None, None) for name, kind in fields.items()]
@@ -40,11 +43,14 @@ def _field_type(one: Option) -> Any:
 
 
 class Reader:
-    """Reader of one kind of file.
+    """Reader of one settings file, with errors that fit its kind.
 
     Args:
-        kind: its name in errors.
-        without: how to continue without the file, if possible.
+        path: the file.
+        code: finding code of the errors.
+        page: the documentation page to which errors refer.
+        kind: the kind of file, in words for errors (``project file``).
+        without: how to continue without the file, for errors; empty if that is not possible.
     """
 
     def __init__(self, path: Path, code: str, page: str, kind: str, without: str = "") -> None:
@@ -52,11 +58,11 @@ class Reader:
         self._without = without
 
     def wrong(self, what: str, fix: str) -> UsageError:
-        """Return the error about a fault in the file."""
+        """Return (do not raise) the error about a fault in the file, with a fix."""
         return UsageError(what, where=str(self.path), fix=fix, code=self._code)
 
     def document(self) -> dict[str, Any]:
-        """Return the content of the file.
+        """Read the file and return its content as nested dictionaries.
 
         Raises:
             UsageError: it cannot be read, or is not TOML.
@@ -75,13 +81,15 @@ class Reader:
         return data
 
     def table(self, data: object, kind: type[T], name: str = "", **more: object) -> T:
-        """Return a table of the file.
+        """Convert a table of the file to the type ``kind``, and return it.
 
         Args:
-            name: its name in the file; empty for the top.
+            data: the table as ``document`` returns it.
+            name: name of the table in the file, for errors; empty for the top level.
+            more: values of fields that the file does not set.
 
         Raises:
-            UsageError: it is not a table, or has an unknown or ill-typed field.
+            UsageError: ``data`` is not a table, or has an unknown or ill-typed field.
         """
         if not isinstance(data, Mapping):
             raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {self._page}")
@@ -96,13 +104,15 @@ class Reader:
             raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
 
     def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """Return the options that a table sets for models, by their names.
+        """Return the options of ``prepare`` that a table sets, by name, after a check.
 
         Args:
-            axes: types of other fields, by name.
+            data: the table as ``document`` returns it.
+            name: name of the table in the file, for errors.
+            axes: types of further fields that the table may have, by name.
 
         Raises:
-            UsageError: as ``table``.
+            UsageError: ``data`` is not a table, or has an unknown or ill-typed field.
         """
         table = self.table(data, _entry_type(tuple((axes or {}).items())), name)
         values = {field: getattr(table, field) for field in data} if isinstance(data, dict) else {}
@@ -115,10 +125,13 @@ class Reader:
         return values
 
     def inside(self, place: Path, name: str) -> Path:
-        """Return a place for results that the file names. It must stay in the file's folder, through links too.
+        """Check that ``place``, a path for results, is inside the file's folder, and return it. Links are followed.
+
+        Args:
+            name: the field of the file with the path, for errors.
 
         Raises:
-            UsageError: it leads out: then the user has to name it.
+            UsageError: the path leads out of the folder: the user has to set it on the command line instead.
         """
         folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
         if not led.is_relative_to(folder):
@@ -129,7 +142,9 @@ class Reader:
         return place
 
     def check_owner(self) -> None:
-        """Refuse another user's file: its settings name files that dmlprep runs (``metric``) and reads.
+        """Check that the file belongs to this user or to root: it can name code that dmlprep runs (``metric``).
+
+        On Windows, nothing is checked.
 
         Raises:
             UsageError: the file belongs to another user.

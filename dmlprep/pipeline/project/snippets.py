@@ -15,10 +15,15 @@ from dmlprep.portable.printable import printable
 
 
 def snippet(build: str, models: Sequence[Suggestion], results: str) -> str:
-    """Return the text for one build system: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
+    """Return the text to paste into a build system, which then prepares the models.
+
+    Args:
+        build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
+        models: the models with their recipes and sizes.
+        results: folder for prepared models.
 
     Raises:
-        UsageError: an unknown build system.
+        UsageError: the build system is unknown.
     """
     if build not in _TEXTS:
         raise UsageError(f"unknown build system {build!r}", where="build", fix=", ".join(_TEXTS))

@@ -1,4 +1,4 @@
-"""Turn a recipe into a plan: passes with checked options, and facts that are true after all of them."""
+"""Turn a recipe into a plan: passes (one for each step) with checked options, for one target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from dmlprep.pipeline.recipe.recipe import Recipe
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One step, ready to run. ``options`` are those written in the recipe or set on the command line."""
+    """One step of a plan: its pass, ready to run.
+
+    Attributes:
+        pass_: the pass with its options.
+        options: the options that the recipe or the command line sets, for the record.
+    """
 
     name: str
     pass_: AnyPass
@@ -30,7 +35,11 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in the order they run, for one target."""
+    """The steps of a recipe in the order they run, for one target.
+
+    Attributes:
+        facts: properties that the model has after the steps, such as ``fp16``.
+    """
 
     recipe: Recipe
     target: Target
@@ -39,12 +48,15 @@ class Plan:
 
     @property
     def framing(self) -> Callable[[Model], Frame | None] | None:
-        """A function that returns the frame that a model will have; ``None`` where no step adds one."""
+        """A function that returns the frame (pre- and post-processing) that a model will get.
+
+        ``None`` if no step of the plan adds a frame.
+        """
         return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
 
     @property
     def values(self) -> dict[str, Value]:
-        """The values of inputs that its steps pin."""
+        """The values to which the steps ``pin`` fix inputs, by the name of the input."""
         options = (s.pass_.options for s in self.steps if s.pass_.name == "pin")
         return {name: value for one in options for name, value in one.values.items()}
 
@@ -53,10 +65,12 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
     """Check a whole recipe and return its plan.
 
     Args:
-        pins: sizes, and under ``input:`` values, from the command line; they go to the step ``pin``.
+        pins: sizes by dimension, and values by input name and a colon (``sr:``). They are added to the step ``pin``,
+            and override its own.
 
     Raises:
-        RecipeError: unknown step or field, or pins without a pin step.
+        RecipeError: a step or field is unknown, a step follows the step ``frame``, or the recipe has no step ``pin``
+            for the pins.
         UsageError: the target does not exist.
     """
     target = find_target(recipe.target)
@@ -102,13 +116,16 @@ _BYTES = 1 << 20
 
 
 def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[str, object]:
-    """Add the fields of each ``config`` to the options of a step ``frame``; the table's own fields win.
+    """Return the options of a step ``frame``, with each ``config`` file replaced by the fields that it sets.
+
+    A ``config`` is a preprocessor_config.json. A field in the recipe overrides the same field of the file.
 
     Args:
-        recipe: its name; a path in it is relative to its folder.
+        recipe: name of the recipe; paths of files are relative to its folder.
+        where: place of the step, for errors.
 
     Raises:
-        RecipeError: a configuration cannot be read, or needs something that a frame has no field for.
+        RecipeError: a file cannot be read, or needs something that a frame has no field for.
     """
     inputs = options.get("inputs")
     if not isinstance(inputs, dict):

@@ -35,11 +35,12 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         tolerance: name of a tolerance, or ``auto``: FP16's when a step made the weights FP16, FP32's otherwise.
         seeds: number of seeded feeds when the user passes none.
         sizes: sizes for dimensions that stay free, by name.
-        time_limit: seconds for one load or run.
-        measures: kinds of outputs where the operators suggest another kind (``metrics.output_groups``).
-        noise: measure the original's own noise: ``auto`` where it runs within some seconds, ``always``, ``off``.
-        metric: ``file.py:function``, the user's own, which decides instead of the tolerance. A recipe's is relative to
-            the recipe's folder.
+        time_limit: limit in seconds for each load and each run.
+        measures: kinds of outputs by output name, if the operators suggest the wrong kind (``metrics.output_groups``).
+        noise: measure how much the original's outputs change by rounding alone: ``auto`` if it runs within some
+            seconds, ``always``, ``off``.
+        metric: ``file.py:function``, the user's own measure, which decides instead of the tolerance. In a recipe file,
+            the path is relative to the folder of that file.
         metric_bound: the largest value of the metric that passes, if the metric returns only a number.
     """
 
@@ -57,11 +58,14 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A recipe as written.
+    """A recipe as it is written in its TOML file.
 
     Attributes:
-        name: ``@vision-fp16`` or the file's path.
-        step: the steps in the order they run; the key names the pass, or ``use`` in the table does.
+        doc: a line that describes the recipe.
+        format: version of the format.
+        name: ``@vision-fp16``, or the path of the file; not part of the file.
+        step: options of the steps, in the order they run. The key is the name of the pass, unless ``use`` in the
+            options names another one.
     """
 
     doc: str
@@ -74,7 +78,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def _builtin_folder() -> Traversable:
-    """Return the folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
+    """Return the folder of built-in recipes: a folder of the installed package, or ``recipes/`` in a checkout."""
     inside = resources.files("dmlprep.pipeline.recipe") / "builtin"
     if inside.is_dir():
         return inside
@@ -96,10 +100,11 @@ def load_recipe(name: str) -> Recipe:
 
 
 def recipe_text(name: str) -> str:
-    """Return the text of a recipe as it is written.
+    """Return the TOML text of a built-in recipe or a recipe file, as it is written.
 
     Raises:
-        RecipeError: no such recipe, or text in another encoding than UTF-8, or UTF-16 with a byte-order mark.
+        RecipeError: there is no such recipe, it cannot be read, or it is neither UTF-8 nor UTF-16 with a byte-order
+            mark.
     """
     if name.startswith("@"):
         if name not in builtin_names():
@@ -119,7 +124,7 @@ def recipe_text(name: str) -> str:
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
-    """Read a recipe from its text; ``name`` is its name in errors.
+    """Parse the TOML text of a recipe; ``name`` is the name of the recipe, also in errors.
 
     Raises:
         RecipeError: not TOML, or an unknown or ill-typed field.
@@ -158,7 +163,9 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, object]:
-    """Return values by field, from the user's ``FIELD=VALUE``. The value is TOML; a bare word is a string.
+    """Parse texts ``FIELD=VALUE`` and return the values by field. A value is TOML; a bare word is a string.
+
+    If a field occurs several times, the last value counts.
 
     Raises:
         RecipeError: a text has another form.
@@ -175,7 +182,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
 
 
 def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
-    """Override fields: ``step.fp16.keep_io``, ``parity.seeds``, ``target``.
+    """Return the recipe with some fields overridden: ``step.fp16.keep_io``, ``parity.seeds``, ``target``.
 
     Raises:
         RecipeError: a setting names a step or field that the recipe does not have, or its value does not fit.
@@ -202,7 +209,13 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
 
 
 def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], value: object) -> tuple[str, str] | None:
-    """Return why a setting is not a field of the recipe, and the fix; ``None`` if it is one."""
+    """Return why a setting is not a field of the recipe, and how to fix this; ``None`` if the setting is valid.
+
+    Args:
+        data: the recipe as nested dictionaries.
+        keys: the parts of the field's name (``step``, ``fp16``, ``keep_io``).
+        value: the value of the setting, for the text of the fix.
+    """
     if keys[0] == "step":
         if len(keys) > 1 and keys[1] not in recipe.step:
             return f"the recipe has no step {keys[1]!r}", suggest(keys[1], list(recipe.step))
@@ -217,10 +230,10 @@ def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], valu
 
 
 def read_value(text: str) -> Any:
-    """Return a value as TOML writes it; a bare word is a string.
+    """Parse a TOML value and return it; text that is not TOML, such as a bare word, is returned as a string.
 
     Raises:
-        RecipeError: it is nested too deep, or a whole number has more than 64 bits.
+        RecipeError: the value is nested too deep, contains a date or time, or has a whole number of more than 64 bits.
     """
     try:
         parsed = parse_toml(f"v = {text}")
@@ -235,14 +248,17 @@ def read_value(text: str) -> Any:
 
 
 def _holds_time(value: object) -> bool:
-    """Return whether a value has a date or a time of TOML, which no field accepts."""
+    """Return True if a TOML value contains a date or a time, which no field accepts."""
     if isinstance(value, dict):
         return any(map(_holds_time, value.values()))
     return any(map(_holds_time, value)) if isinstance(value, list) else isinstance(value, date | datetime | dt_time)
 
 
 def recipe_toml(recipe: Recipe, *notes: str) -> str:
-    """Return a recipe as TOML, after ``notes`` as comments; default fields and the name are left out."""
+    """Return a recipe as TOML text that begins with ``notes`` as comments.
+
+    Its name, and fields of ``[parity]`` and ``[limits]`` with default values, are left out.
+    """
     lines = [*(f"# {' '.join(note.split())}" for note in notes), *_rows({"doc": recipe.doc, "target": recipe.target})]
     for name, options in recipe.step.items():
         lines += ["", f"[step.{toml_key(name)}]", *_rows(options)]

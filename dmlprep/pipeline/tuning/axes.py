@@ -1,6 +1,6 @@
-"""The axes in which candidates differ: opset, com.microsoft's operators, FP16 inputs and outputs, fused forms.
+"""The changes that ``tune`` tries on a recipe: opset, operators of com.microsoft, FP16 inputs and outputs, fusions.
 
-Each axis changes a recipe. Options that a recipe sets itself do not change.
+Each function returns a changed recipe. Options that the recipe itself sets do not change.
 """
 
 from __future__ import annotations
@@ -29,51 +29,58 @@ _FORMS = {
     "attention": "attention",
     "grouped_attention": "grouped-attention",
 }
-"""Options of the fuse step, in the order in which they are added, and their words in a candidate's name."""
+"""Options of the step ``fuse``, in the order in which ``tune`` adds them, and their words in a candidate's name."""
 
 _ASKED = ("group_norm", "attention", "grouped_attention")
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """A recipe, and its changed settings in words."""
+    """A changed recipe that ``tune`` tries; ``words`` describe the changes."""
 
     recipe: Recipe
     words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The name in tables."""
+        """The name of the candidate: the name of the recipe, and the changes in words."""
         return ", ".join((self.recipe.name, *self.words))
 
     def set(self, step: str, words: str, **options: object) -> Variant:
-        """Return the variant with options of a step, which is added at the end if the recipe does not have it."""
+        """Return a copy of the variant with more options of a step, and ``words`` that describe them.
+
+        If the recipe does not have the step, it is added at the end.
+        """
         tables = {**self.recipe.step, step: {**self.recipe.step.get(step, {}), **options}}
         return Variant(msgspec.structs.replace(self.recipe, step=tables), (*self.words, words))
 
 
 def step_of(recipe: Recipe, pass_name: str) -> str:
-    """Return the name of the last step that runs a pass; empty where none does."""
+    """Return the name of the last step of a recipe that runs the pass ``pass_name``; empty if no step does."""
     return next((n for n, table in reversed(recipe.step.items()) if table.get("use", n) == pass_name), "")
 
 
 def says(recipe: Recipe, pass_name: str, option: str) -> bool:
-    """Return True if a recipe itself sets an option, or does not have the step."""
+    """Return True if ``tune`` must not set an option: the recipe itself sets it, or has no step that runs the pass."""
     step = step_of(recipe, pass_name)
     return not step or option in recipe.step[step]
 
 
 def with_opset(one: Variant, version: int) -> Variant:
-    """Return the variant at another opset than ``auto`` selects."""
+    """Return the variant with a fixed opset ``version``, instead of the one that the step ``opset`` would choose."""
     return one.set(step_of(one.recipe, "opset"), f"opset {version}", version=version)
 
 
 def with_contrib(one: Variant) -> Variant:
-    """Return the variant with operators of com.microsoft instead of newer ones."""
+    """Return the variant whose step ``opset`` prefers operators of com.microsoft to newer standard operators."""
     return one.set(step_of(one.recipe, "opset"), "com.microsoft", prefer_contrib=True)
 
 
 def half_io(one: Variant, io: Io) -> list[Variant]:
-    """Return the variants with the requested types of graph inputs and outputs; only itself without an FP16 step."""
+    """Return the variants with the requested types of graph inputs and outputs.
+
+    ``keep``: the variant itself; ``half``: only that with FP16 inputs and outputs; ``any``: both. Without an FP16 step,
+    always the variant itself.
+    """
     step = step_of(one.recipe, "fp16")
     if not step or io == "keep":
         return [one]
@@ -82,11 +89,11 @@ def half_io(one: Variant, io: Io) -> list[Variant]:
 
 
 def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
-    """Return the variant itself, and with more and more fused forms.
+    """Return the variant itself, and variants whose step ``fuse`` fuses more and more kinds of operators.
 
     Args:
-        asked: options of forms that are tried only on request. ``group_norm`` has a kernel on DirectML only. Both forms
-            of attention need times to show whether they gain.
+        asked: kinds to try although they are tried on request only: ``group_norm``, which only DirectML can run;
+            ``attention`` and ``grouped_attention``, which only times can judge.
     """
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)
@@ -103,10 +110,10 @@ def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
 
 
 def opset_classes(model: Model, target: Target) -> dict[int, int]:
-    """Return opsets to try, with how many compute nodes would leave DirectML at each; fewest first.
+    """Return the opsets to try, and for each the number of compute nodes that DirectML has no kernel for.
 
-    Of opsets with the same version of every operator in the model, only the nearest to the model's own is returned.
-    Ties: the nearest first.
+    The opset with the fewest such nodes is first; ties: the nearest to the model's own opset first. If several opsets
+    have the same version of every operator in the model, only the nearest is in the result.
 
     Raises:
         UsageError: the target's kernels are not known.

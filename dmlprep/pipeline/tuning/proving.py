@@ -29,7 +29,7 @@ from dmlprep.record.tuning import Candidate, Tuned
 from dmlprep.runtime import SessionOptions
 
 INPUT = "input"
-"""The name of the original model among the candidates."""
+"""The name of the original model among the models that are timed."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,19 @@ class TuneRequest:
     """The request of one run of ``tune``.
 
     Attributes:
+        source: the model.
         recipes: recipes to start from; all for one target.
-        pins: sizes and values, as in ``make_plan``; they become part of the result's recipe.
-        io: types of graph inputs and outputs of FP16 candidates.
-        only_directml: True to try operators that only DirectML runs, too.
-        search_seconds: time limit of the ranking.
-        prove: True to prove the best; without, the ranking alone decides.
-        top: most candidates to prove. With ``bench_seconds`` or ``keep`` all of these are proved, otherwise until one
-            passes.
-        feeds, session, metric: as for ``prepare``.
-        proof: settings of recipes for the proofs alone, not for the result.
-        bench_seconds: time for timing those that passed; ``None`` for no timing.
+        pins: sizes and values, as in ``make_plan``; they become part of the resulting recipe.
+        io: types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` or ``any``.
+        only_directml: True to try operators too that only DirectML can run.
+        search_seconds: time limit of the ranking in seconds.
+        prove: True to prove the best candidates; False: the ranking alone decides.
+        top: largest number of candidates to prove. All of these are proved if times or a kit are requested; otherwise
+            the proofs end with the first that passes.
+        feeds, session: the user's feeds, and the options of sessions on DirectML.
+        metric: a function that returns the user's metric for a plan, or ``None``.
+        proof: recipe settings that apply to the proofs, but not to the resulting recipe.
+        bench_seconds: total time in seconds to time the candidates that passed; ``None``: they are not timed.
     """
 
     source: Path
@@ -68,7 +70,7 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class Proved:
-    """A candidate that passed, as it was prepared; the file ``model`` exists until ``tune`` returns."""
+    """A candidate that passed the proof. The file of its prepared ``model`` exists until ``tune`` returns."""
 
     candidate: Candidate
     model: Path
@@ -83,13 +85,20 @@ def prove(
     files: Unchanged,
     keep: Callable[[Tuned, Sequence[Proved]], None] | None = None,
 ) -> Tuned:
-    """Return the candidates with their proofs, and with times on request.
+    """Prove the best candidates; return the result with their outcomes, and with times on request.
 
-    Without times and without ``keep``, proving ends with the first that passes, if no other can be better. A proof may
-    show worse figures than predicted.
+    Without times and without ``keep``, the proofs end when the best candidate by rank has passed. A proved model may
+    have worse figures than predicted, which changes the rank.
+
+    Args:
+        tuned: the result of the ranking.
+        how: the request of the run.
+        original: the original model.
+        files: the watcher of the original's files.
+        keep: called at the end with the result and the candidates that passed, if any.
 
     Raises:
-        InputError: the original was changed meanwhile; ``keep`` was not called.
+        InputError: the original was changed meanwhile; then ``keep`` is not called.
     """
     every = how.bench_seconds is not None or keep is not None
     candidates = {one.name: one for one in tuned.candidates}
@@ -117,12 +126,17 @@ def prove(
 
 
 def _ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Sort candidates: best first, refused ones last."""
+    """Return the candidates sorted by rank: the best first, those that a step refuses last."""
     return sorted(candidates, key=lambda one: (one.figures is None, one.figures.rank if one.figures else ()))
 
 
 def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Proved | None]:
-    """Prepare a candidate: the same steps and proof as ``prepare``, and the figures of the written model."""
+    """Prepare and prove a candidate as ``prepare`` does, in the folder ``out``.
+
+    Returns:
+        the candidate with the outcome of its proof and the figures of the prepared model; and its files, ``None`` if it
+        did not pass.
+    """
     path = out.with_suffix(".toml")
     path.write_text(one.recipe, encoding="utf-8")
     plan = make_plan(apply_settings(load_recipe(str(path)), how.proof))
@@ -141,13 +155,19 @@ def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Prov
 
 
 def _outcome(record: RunRecord) -> Any:
-    """Return the outcome of the verdict that kept the result from being written; ``failed`` for a refused step."""
+    """Return the outcome of the verdict that kept the result from being written.
+
+    Without such a verdict: ``failed`` if a step refused the model, otherwise ``not-run``.
+    """
     deciding = (v.outcome for v in record.verdicts if v.decides and v.exit_code == record.exit_code)
     return next(deciding, "failed" if record.exit_code == 1 else "not-run")
 
 
 def _timed(tuned: Tuned, best: Sequence[Proved], how: TuneRequest, original: Model) -> Tuned:
-    """Add the times of candidates that passed, and of the original model."""
+    """Return the result with the times of the candidates that passed, and of the original model.
+
+    If the measurement is not possible, the result has the reason instead; no error is raised.
+    """
     first = best[0]
     parity = first.plan.recipe.parity
     session = replace(first.request.on_target, time_limit=parity.time_limit)

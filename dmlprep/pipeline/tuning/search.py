@@ -38,7 +38,7 @@ _DML = "DmlExecutionProvider"
 
 
 def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
-    """Return a model's figures on ``target``, and the free dimensions of its inputs.
+    """Return the figures that rank a model on ``target``, and the names of its free dimensions.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -63,14 +63,14 @@ def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
 
 
 _OPSETS = 3
-"""Number of opsets to try in addition to the recipe step's choice.
+"""Number of opsets to try in addition to the one that the step ``opset`` chooses.
 
-They are those at which, by operator versions alone, the fewest nodes leave DirectML. The step itself has already tried
-operators that it expands into others.
+They are the opsets at which, by operator versions alone, the fewest nodes leave DirectML. The step itself has already
+tried operators that it expands into others.
 """
 
 _SURVIVORS = 3
-"""Number of results of the opset step that continue with the later steps."""
+"""Largest number of results of the step ``opset`` that continue with the later steps."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,11 @@ class Ways:
     """The scope of a search.
 
     Attributes:
-        bases: recipes to start from, sizes included.
-        only_directml: True to try operators that only DirectML has a kernel for, too.
-        timed: True if times will decide among the best; then forms that need times are tried too.
-        seconds: time limit; the recipes themselves are always tried.
+        bases: recipes to start from, with the user's sizes in them.
+        io: types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` or ``any``.
+        only_directml: True to try operators too that only DirectML has a kernel for.
+        timed: True if times will decide among the best; then fused operators that only times can judge are tried too.
+        seconds: time limit in seconds; the unchanged recipes are always tried.
     """
 
     bases: Sequence[Recipe]
@@ -92,13 +93,20 @@ class Ways:
 
     @property
     def asked(self) -> list[str]:
-        """Forms that are tried only on request."""
+        """Options of the step ``fuse`` that are tried on request only, and are requested."""
         return ["group_norm"] * self.only_directml + ["attention", "grouped_attention"] * self.timed
 
 
 @dataclass
 class Row:
-    """A candidate: its figures, or why a step refuses it; and others with the same graph."""
+    """A candidate of the ranking.
+
+    Attributes:
+        figures: the figures that rank it; ``None`` if a step refuses the model.
+        refused: why a step refuses the model; otherwise empty.
+        free: names of free dimensions of its inputs.
+        same: names of other candidates that give the same graph.
+    """
 
     variant: Variant
     figures: Figures | None
@@ -109,7 +117,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Candidates, best first, and what was not tried, with the reason."""
+    """The result of a search: candidates (``rows``), best first, and texts on what was not tried, with the reason."""
 
     rows: list[Row]
     left_out: list[str]
@@ -117,7 +125,13 @@ class Ranking:
 
 @dataclass
 class _State:
-    """A graph that some candidates share, or the reason why a step refuses it."""
+    """A graph after some steps, which several candidates may share.
+
+    Attributes:
+        within: True if opset and IR version are within the target's, where later steps must keep them.
+        refused: why the last step refuses the graph; empty if it does not.
+        known: the figures and free dimensions, once they are computed.
+    """
 
     model: Model
     within: bool = False
@@ -126,7 +140,7 @@ class _State:
 
 
 class _Tree:
-    """Graphs by the steps that lead to them."""
+    """A tree of graphs: each edge is a step. Steps that candidates have in common run once."""
 
     def __init__(self, model: Model, target: Target) -> None:
         self._target = target
@@ -135,7 +149,11 @@ class _Tree:
         self._same: dict[tuple[str, bool], int] = {}
 
     def reach(self, plan: Plan, until: str = "") -> int:
-        """Return the state after all steps, or after the last one that runs the pass ``until``."""
+        """Run the steps of a plan that have not run yet, and return the index of the resulting graph in ``states``.
+
+        Args:
+            until: name of a pass: stop after the last step that runs it; empty: run all steps.
+        """
         steps = list(plan.steps)
         while until and steps and steps[-1].pass_.name != until:
             steps.pop()
@@ -171,7 +189,7 @@ class _Tree:
 
 
 def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Ranking:
-    """Rank candidates for ``model``.
+    """Rank candidates for ``model``, by predictions alone; ``model`` does not change.
 
     Raises:
         UsageError: a recipe does not fit the model, or the target's kernels are not known.
@@ -196,7 +214,7 @@ def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda
 
 
 class _Search:
-    """One search: its remaining time, and what it leaves out."""
+    """The state of one search: its time limit, and the texts about what it leaves out."""
 
     def __init__(self, tree: _Tree, target: Target, ways: Ways, progress: Progress) -> None:
         self.left_out: list[str] = []
@@ -215,7 +233,10 @@ class _Search:
         return True
 
     def opsets(self, base: Variant) -> list[Variant]:
-        """Return the survivors of the opset step: the recipe at other opsets, and with other operators."""
+        """Try a recipe at several opsets and with operators of com.microsoft; return the best variants.
+
+        If the recipe itself sets an opset, return only the recipe.
+        """
         if says(base.recipe, "opset", "version"):
             return [base]
         plan = make_plan(base.recipe)
@@ -243,7 +264,13 @@ class _Search:
             tried.setdefault(self._tree.reach(make_plan(one.recipe), "opset"), one)
 
     def _best(self, tried: dict[int, Variant]) -> list[Variant]:
-        """Return the survivors: ties keep the first; if one is whole, only whole ones survive."""
+        """Return the best of the tried variants, at most ``_SURVIVORS``, and only the first of several equal ones.
+
+        If the best is one fused graph without a CPU node (``whole``), all returned variants are.
+
+        Args:
+            tried: variants by the index of their graph after the opset step.
+        """
         equal: dict[tuple[int, ...], int] = {}
         for at in tried:
             if not self._tree.states[at].refused:
@@ -263,13 +290,20 @@ class _Search:
         )
 
     def _leave(self, text: str) -> None:
-        """Add the note if it is new: recipes with the same first steps leave out the same."""
+        """Add a text about something that the search leaves out, unless it was added before."""
         if text not in self._reported:
             self._reported.add(text)
             self.left_out.append(text)
 
     def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:
-        """Run each start through the later steps, in each form of the axes; without any, the recipe itself."""
+        """Run the remaining steps for candidates, and add each new graph to ``rows``.
+
+        Args:
+            rows: the candidates so far, by the index of their graph; changed in place.
+            base: the recipe.
+            begun: variants of it to continue, each with all types of inputs and outputs and all fused operators to be
+                tried; empty: only the unchanged recipe.
+        """
         for start in begun or [base]:
             forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]
             for one in forms if begun else forms[:1]:

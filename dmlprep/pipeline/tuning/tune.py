@@ -25,10 +25,11 @@ from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 
 
 def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None) -> Tuned:
-    """Find the best recipe for a model.
+    """Find the best recipe for a model: rank candidates, prove the best, time them on request, and choose one.
 
     Args:
-        keep: receives the result, and the candidates that passed, best first, while their files exist.
+        keep: called with the result so far and the candidates that passed the proof, best first, while their files
+            exist; ``None``: not called.
 
     Raises:
         InputError: the model cannot be read, or was changed meanwhile.
@@ -69,7 +70,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
 
 
 def _pinned(recipe: Recipe, pins: dict[str, Value]) -> Recipe:
-    """Return the recipe with sizes and values in its step ``pin``, for the release that its target means now."""
+    """Return the recipe with ``pins`` in its step ``pin``, and with an exact release instead of a target ``latest``."""
     planned = make_plan(recipe, pins)
     tables = {step.name: {**recipe.step[step.name], **step.options} for step in planned.steps}
     return msgspec.structs.replace(recipe, step=tables, target=planned.target.name)
@@ -95,11 +96,16 @@ def _candidate(row: Row, request: TuneRequest) -> Candidate:
 def base_recipes(
     names: Sequence[str], target: str | None = None, settings: Mapping[str, object] | None = None
 ) -> list[Recipe]:
-    """Read recipes; a setting applies to those that have the step.
+    """Read the recipes that a search starts from, and apply target and settings to them.
+
+    Args:
+        names: built-in recipes or paths, at least one.
+        target: the target for all of them; ``None`` keeps each recipe's own.
+        settings: values by field; a setting applies to the recipes that have its step.
 
     Raises:
-        RecipeError: there is no such recipe, or no recipe has the step of a setting.
-        UsageError: none is named.
+        RecipeError: there is no such recipe, or a setting fits no recipe.
+        UsageError: ``names`` is empty.
     """
     if not names:
         raise UsageError("no recipe to start from", where="--recipe", fix="omit the option, or name a recipe")
@@ -120,7 +126,10 @@ def base_recipes(
 
 
 def _with_whole_path(recipe: Recipe) -> Recipe:
-    """Make a recipe's metric path absolute: it is relative to the recipe, and the result may be written elsewhere."""
+    """Return the recipe with an absolute path of its metric.
+
+    The path is relative to the recipe's folder, and the recipe that ``tune`` finds may be written to another one.
+    """
     if recipe.name.startswith("@") or not recipe.parity.metric:
         return recipe
     whole = str(Path(recipe.name).absolute().parent / recipe.parity.metric)
@@ -128,12 +137,13 @@ def _with_whole_path(recipe: Recipe) -> Recipe:
 
 
 def choose(tuned: Tuned, *, proved: bool) -> Tuned:
-    """Add the choice, its recipe and the exit code.
+    """Return the result with the chosen candidate, its recipe and the exit code.
 
-    The best by rank is chosen. If times of a GPU are known, it is the best by rank that is not surely slower than
-    another.
+    The best by rank is chosen. If times of a GPU are known, the best by rank among the fastest is chosen: those that
+    are not surely slower than another.
 
     Args:
+        tuned: the result with its candidates, best first.
         proved: True if only candidates that passed the proof may be chosen.
     """
     able = [one for one in tuned.candidates if one.figures is not None and one.figures.runs]
@@ -165,7 +175,10 @@ def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
 
 
 def _none(tuned: Tuned) -> Tuned:
-    """Return why there is no choice: one that did not run may be good, so it counts more than one that failed."""
+    """Return the result without a choice, with the exit code and the reason.
+
+    The exit code is 3 if the check of a candidate did not run or proved nothing, because it may be good; otherwise 1.
+    """
     waiting = next((one for one in tuned.candidates if one.proof in ("not-run", "not-proven")), None)
     first = waiting or next((one for one in tuned.candidates if one.reason), None)
     why = f": {first.name}: {first.reason}" if first is not None else ""

@@ -2,5 +2,6 @@
 
 onnx's checker, shape inference, version converter, inliner and function builders are C++ code that trusts its input. A
 model of some hundred bytes can crash them, make them run forever, or exhaust the memory. ``calls`` has these functions
-in their Python form; ``door`` keeps the process. ``onnx.defs``, onnx's own data, is read in this process.
+in their Python form; ``door`` starts, watches and ends the process. ``onnx.defs``, onnx's own data, is read in this
+process.
 """

@@ -19,14 +19,18 @@ from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
 
 def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
-    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``."""
+    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``; return if the model is valid."""
     ask_once("check", _bytes(proto), b"%d" % full)
 
 
 def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
 ) -> onnx.ModelProto:
-    """Call ``onnx.shape_inference.infer_shapes``; ``propagate``: also follow the values of shape arithmetic."""
+    """Call ``onnx.shape_inference.infer_shapes``, and return a new model with the inferred types.
+
+    Inferred sequence and optional types without an element type are left out. ``propagate``: also follow the values of
+    shape arithmetic.
+    """
     model = _model(ask_once("infer", _bytes(proto), b"%d" % check_type, b"%d" % strict, b"%d" % propagate))
     _clear_hulls(model.graph)
     return model
@@ -42,8 +46,8 @@ def infer_node(
 ) -> dict[str, onnx.TypeProto]:
     """Call ``onnx.shape_inference.infer_node_outputs``; return the types of a node's outputs by name.
 
-    ``types`` has the types of all values that the node and its bodies read, and ``data`` the constant inputs, by name.
-    ``opset`` is the version of the operator's domain.
+    Outputs without a known type are left out. ``types`` has the types of all values that the node and its bodies read,
+    and ``data`` the constant inputs, by name. ``opset`` is the version of the operator's domain.
     """
     head = (*_operator(schema), b"%d" % opset, b"%d" % ir_version)
     names = _plain_names(node)
@@ -67,9 +71,10 @@ def infer_node(
 
 
 def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
-    """Return neutral names for a node's inputs and outputs, so that equal nodes share one request; empty with bodies.
+    """Return neutral names for a node's inputs and outputs, so that equal nodes share one request.
 
-    A network contains the same node many times, and each request computes it again: 9 of 10 requests are repetitions.
+    The result is empty for a node with subgraphs, which keeps its names. A network contains the same node many times,
+    and each request would compute it again: 9 of 10 requests are repetitions.
     """
     if any(a.HasField("g") or a.graphs for a in node.attribute):
         return {}
@@ -93,12 +98,15 @@ def _inferred(
 
 
 def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Call ``onnx.version_converter.convert_version``."""
+    """Call ``onnx.version_converter.convert_version``, and return the new model."""
     return _model(ask("convert", _bytes(proto), b"%d" % version))
 
 
 def inline_functions(proto: onnx.ModelProto, functions: Iterable[tuple[str, str]]) -> onnx.ModelProto:
-    """Call ``onnx.inliner.inline_selected_functions``; functions by domain and name."""
+    """Call ``onnx.inliner.inline_selected_functions``, and return the new model.
+
+    Functions are pairs of domain and name.
+    """
     return _model(ask("inline", _bytes(proto), *(text.encode() for function in functions for text in function)))
 
 
@@ -125,7 +133,7 @@ def function_body(
 
 
 def _check_made_once(names: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
-    """Refuse a body that defines a name twice: onnx joins names without a check."""
+    """Raise ``OnnxError`` if a body defines a name twice: onnx joins names without a check."""
     counts = Counter(names)
     counts.update(name for node in nodes for name in node.output if name)
     if twice := next((name for name, count in counts.items() if count > 1), ""):
@@ -136,7 +144,10 @@ def _check_made_once(names: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> N
 
 
 def _clear_hulls(graph: onnx.GraphProto) -> None:
-    """Remove types without an element type: onnx infers an empty sequence type if it knows no element type."""
+    """Remove, in place, sequence and optional types without an element type from a graph and its subgraphs.
+
+    onnx infers an empty sequence type if it knows no element type.
+    """
     graphs = [graph]
     while graphs:
         one = graphs.pop()
@@ -153,7 +164,10 @@ def _is_hull(kind: onnx.TypeProto) -> bool:
 
 
 def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Remove types without an element type from bodies: onnx writes an empty sequence type, which no reader accepts."""
+    """Remove, in place, all types without an element type from the subgraphs of nodes.
+
+    onnx writes an empty sequence type, which no reader accepts.
+    """
     for node in nodes:
         for graph in _bodies(node):
             for value in (*graph.input, *graph.output, *graph.value_info):
@@ -180,7 +194,7 @@ def _is_known(kind: onnx.TypeProto) -> bool:
 
 @contextmanager
 def at_node(node: onnx.NodeProto) -> Iterator[None]:
-    """Name the node in the error if a call for this node fails."""
+    """If a call in this block raises ``ToolFailed`` without a place, name the node as its place."""
     try:
         yield
     except ToolFailed as error:

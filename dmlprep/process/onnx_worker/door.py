@@ -37,22 +37,24 @@ _LOOK = 0.1
 """Seconds between two checks of a process during a request."""
 
 _QUIET = 20
-"""Checks without a request after which the checks pause until the next request."""
+"""Number of checks without a request after which the checks pause until the next request."""
 
 PATIENCE = 6
 """Ratio of the clock-time limit to the CPU-time limit of a request, because other programs may use the processor."""
 
 _LINES, _LONGEST = 100, 1000
-"""Most lines of an onnx message that are quoted, and most characters of a line."""
+"""Limits for quoting a message of onnx: number of lines, and characters of a line."""
 
 _LARGE = 32 * _MIB
-"""Bytes of request and answer above which the process ends, because it does not free its memory."""
+"""Size of a request with its answer, in bytes, above which the process is ended, because it does not free its
+memory."""
 
 _OWN = 32 * _MIB
-"""Memory of the process before the first request, in bytes: some 20 MiB."""
+"""Memory in bytes that the process may use in addition to the limit of a request. Before the first request it has
+some 20 MiB."""
 
 _CACHE_BYTES = 16 * _MIB
-"""Most bytes of cached requests and answers. A request for a node has some 300."""
+"""Limit for the size of all cached requests and answers, in bytes. A request for a node has some 300 bytes."""
 
 
 class OnnxError(Exception):
@@ -65,7 +67,10 @@ class OnnxError(Exception):
 
 
 def _readable(text: str) -> str:
-    """Return the start of an onnx message. For nested bodies, onnx repeats itself over megabytes."""
+    """Return the start of an onnx message, at most ``_LINES`` lines.
+
+    For nested bodies, onnx repeats itself over megabytes.
+    """
     lines = text.splitlines()[:_LINES] if len(text) > _LONGEST else [text]
     return "\n".join(shortened(line, _LONGEST) for line in lines)
 
@@ -74,7 +79,7 @@ def _readable(text: str) -> str:
 class Limits:
     """Limits of one request: CPU seconds, bytes of memory and bytes of the answer.
 
-    Large models may use more: a second and 32 MiB for each MiB of the model without its weights.
+    ``for_request`` raises them by the size of the request.
     """
 
     seconds: float = 10.0
@@ -82,7 +87,10 @@ class Limits:
     answer: int = 64 * _MIB
 
     def for_request(self, size: int) -> Limits:
-        """Return the limits of a request of ``size`` bytes."""
+        """Return these limits, raised for a request of ``size`` bytes (the model without its weights).
+
+        For each MiB of the request: one second, 32 MiB of memory, 16 MiB of answer.
+        """
         return Limits(self.seconds + size / _MIB, self.memory + 32 * size, self.answer + 16 * size)
 
 
@@ -95,7 +103,10 @@ _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
 
 def other_limits(seconds: float | None, memory: int | None) -> Limits:
-    """Return the current limits with another time or memory; an answer may have at least a sixteenth of the memory."""
+    """Return the current limits with another time in seconds or memory in bytes; ``None`` keeps the current one.
+
+    The limit of the answer is at least a sixteenth of the new memory.
+    """
     now = _limits.get()
     answer = max(now.answer, (memory or 0) // 16)
     return Limits(now.seconds if seconds is None else seconds, now.memory if memory is None else memory, answer)
@@ -103,7 +114,7 @@ def other_limits(seconds: float | None, memory: int | None) -> Limits:
 
 @contextlib.contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Set other limits for the requests of a block.
+    """Set other limits for the requests of a ``with`` block.
 
     Raises:
         UsageError: a limit is not positive, not finite, or larger than any machine allows.
@@ -127,7 +138,7 @@ class _Ended(Exception):
 
 
 class _Process:
-    """The process, and the thread that watches its requests."""
+    """The worker process, and the thread that watches its requests."""
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
@@ -146,7 +157,7 @@ class _Process:
         threading.Thread(target=self._look_after, name="dmlprep-watch", daemon=True).start()
 
     def ask(self, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
-        """Send a request and return the answer.
+        """Send a request and return the parts of the answer.
 
         Raises:
             CheckNotRun: the process did not start.
@@ -213,7 +224,7 @@ class _Process:
         self._log.close()
 
     def let_go(self) -> None:
-        """Close a forked child's copies of the pipes, without writing buffered data."""
+        """Close the copies of the pipes that a forked child has, without writing buffered data."""
         for pipe in (self.process.stdin, self.process.stdout, self._log):
             with contextlib.suppress(OSError, ValueError):
                 if pipe is not None:
@@ -221,7 +232,10 @@ class _Process:
 
 
 def library_of_onnx() -> tuple[str, str]:
-    """Return the path of onnx's extension module (empty if missing) and onnx's folder, without importing onnx."""
+    """Return the path of onnx's extension module, and the folder that contains the package onnx.
+
+    The path is empty if the module is missing; both are empty without onnx. onnx is not imported.
+    """
     spec = find_spec("onnx")
     if spec is None or not spec.submodule_search_locations:
         return "", ""
@@ -236,7 +250,7 @@ def _not_started(why: str) -> CheckNotRun:
 
 
 class Door:
-    """Keeps the process, and sends it one request at a time, from any thread."""
+    """The access of all threads to one worker process: it starts the process, and sends it one request at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -280,7 +294,10 @@ class Door:
 
     @staticmethod
     def _wait_for_the_end() -> None:
-        """Block a daemon thread while Python exits, because no one handles its error. The exit ends the thread."""
+        """Block a thread forever, unless it is the main thread.
+
+        Python is exiting, and no code handles the thread's error. The exit of Python ends the thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             threading.Event().wait()
 
@@ -366,7 +383,7 @@ def _out_of_memory(word: str, limits: Limits) -> ToolFailed:
 
 
 def _within(over: Ending) -> str:
-    """Return a time limit that was reached, in words."""
+    """Return the time limit of an ending in words, for a message: ``10 s of processor time``."""
     seconds = f"{over.limit:.1f}".removesuffix(".0") + " s"
     return f"{seconds} of processor time" if over.kind == "processor" else seconds
 
@@ -378,12 +395,14 @@ if hasattr(os, "register_at_fork"):
 
 
 start, end = shared.start, shared.end
-"""``start`` starts the process in advance, so that it is ready for the first request; ``end`` ends it until the next
-one."""
+"""``start`` starts the process in advance, so that it is ready for the first request. ``end`` ends it; the next
+request starts a new one."""
 
 
 def ask(word: str, *parts: bytes) -> list[bytes]:
-    """Send a request, and return the answer. ``word`` is one of ``worker.WORK``, and ``parts`` are its arguments.
+    """Send a request, and return the parts of the result.
+
+    ``word`` is a key of ``worker.WORK``, and ``parts`` are the arguments of its function.
 
     Raises:
         OnnxError: onnx refuses.

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 BOUNDS = struct.Struct("<QQ")
-"""The limits of a request: CPU seconds, and bytes of memory."""
+"""The limits of a request in its binary form: CPU seconds, and bytes of memory."""
 
 _NUMBER = struct.Struct("<Q")
 _LOG = 1 << 24
-"""Most bytes of native code's output, which a model can trigger."""
+"""Limit for the size of native code's output, in bytes; a model can trigger such output."""
 
 _TEXT = 20_000
-"""Most characters of onnx's message, which may quote any text of the model."""
+"""Limit for the length of onnx's message, in characters; it may quote any text of the model."""
 
 
 class TooLarge(Exception):

@@ -14,22 +14,25 @@ from itertools import takewhile
 from typing import Any
 
 PACKAGE_LIMIT = 1 << 30
-"""Largest package in bytes. The largest one in the runtime has 111 MB."""
+"""Limit for the size of a package in bytes. The largest one in the runtime has 111 MB."""
 
 
 class BadIndex(Exception):
-    """A package index with a missing or impossible value."""
+    """A package index has a missing or impossible value."""
 
 
 Group = tuple[tuple[str, str, str], ...]
-"""The alternatives of a relation, each as (name, operator or "", version)."""
+"""The alternatives of a relation (Debian's term for a dependency), each as (name, operator or "", version)."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """One binary package in the index of ``suite``. ``filename`` is its path below the mirror, ``size`` is in bytes.
+    """One binary package in the index of ``suite`` (a Debian release, by codename).
 
-    ``needs`` has its Depends and Pre-Depends.
+    Attributes:
+        filename: its path below the mirror.
+        size: in bytes.
+        needs: its Depends and Pre-Depends.
     """
 
     name: str
@@ -61,7 +64,7 @@ _FORMS = {
     "Size": re.compile(r"[0-9]{1,15}"),
     "SHA256": re.compile(r"[0-9a-f]{64}"),
 }
-"""The form of the fields (Policy 5.6), which become paths, numbers and file names here."""
+"""The valid form of each field (Policy 5.6). The fields become paths, numbers and file names."""
 
 
 def _relations(text: str) -> tuple[Group, ...]:
@@ -71,7 +74,7 @@ def _relations(text: str) -> tuple[Group, ...]:
 
 
 class Archive:
-    """The package index of a suite, by codename, from the text of a ``Packages`` file."""
+    """The package index of a suite (a Debian release, by codename), from the text of a ``Packages`` file."""
 
     def __init__(self, suite: str, index: str) -> None:
         self.suite = suite
@@ -90,7 +93,7 @@ class Archive:
         return name in self._stanza
 
     def package(self, name: str) -> Package | None:
-        """Return the package of this name, or ``None``.
+        """Return the package of this name, or ``None`` if the index has none.
 
         Raises:
             BadIndex: a field is missing or has an impossible value.
@@ -109,7 +112,7 @@ class Archive:
         return Package(name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], needs)
 
     def providers(self, name: str) -> Sequence[str]:
-        """Return the packages that provide the virtual package ``name``."""
+        """Return the names of the packages that provide the virtual package ``name``; empty if there are none."""
         return self._providers.get(name, ())
 
 
@@ -129,7 +132,7 @@ def _key(version: str) -> tuple[Any, ...]:
 
 
 def compare_versions(one: str, two: str) -> int:
-    """Return -1, 0 or 1 for the order of two versions (Policy 5.6.12)."""
+    """Return -1, 0 or 1 if the first version is older than, equal to or newer than the second (Policy 5.6.12)."""
     a, b = _key(one), _key(two)
     return (a > b) - (a < b)
 
@@ -148,7 +151,7 @@ def _meets(package: Package | None, relation: str, version: str) -> bool:
 
 
 class Unmet(Exception):
-    """No suite satisfies a relation."""
+    """No suite has a package that satisfies a relation."""
 
 
 def resolve(
@@ -158,13 +161,16 @@ def resolve(
     prefer: Mapping[str, str] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> list[Package]:
-    """Return the packages that ``roots`` need, in the order in which they were reached.
+    """Return the packages that ``roots`` need, with the roots, in the order in which they were reached.
 
     The first archive that satisfies a relation provides the package. If a later relation needs a newer version, the
     package is chosen again from a later archive. A library of a newer suite also serves older programs.
 
-    ``prefer`` maps packages to the suite that they must come from. Packages in ``without`` are never loaded here; they
-    are omitted, with all packages that only they need.
+    Args:
+        archives: the package indexes, the preferred one first.
+        roots: names of packages.
+        prefer: for packages, the suite that they must come from.
+        without: packages that are never needed; they are omitted, with all packages that only they need.
 
     Raises:
         Unmet: no archive satisfies a relation.

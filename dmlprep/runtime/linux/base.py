@@ -43,16 +43,16 @@ WITHOUT = frozenset(
         "libgprofng0",
     ]
 )
-"""Dependencies that are never loaded here. Packages that only they need are omitted as well."""
+"""Dependencies that the runtime never loads. Packages that only they need are omitted as well."""
 
 SKIP = (
     *("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/"),
     *("usr/share/bug/", "usr/share/perl5/", "usr/i686-w64-mingw32/", "usr/x86_64-w64-mingw32ucrt/", "boot/"),
 )
-"""Parts of packages that are not unpacked."""
+"""Prefixes of paths in packages that are not unpacked."""
 
 LEAST = {"mesa-vulkan-drivers": "25.0.7", "libvkd3d1": "2.1", "libwine": "10.0~"}
-"""Oldest usable versions. Mesa 22.3.6 computes garbage, and vkd3d 1.x refuses shaders."""
+"""Oldest usable versions by package. Mesa 22.3.6 computes garbage, and vkd3d 1.x refuses shaders."""
 
 TESTED = {
     "libc6": "2.43-7",

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Protocol
 
 CHUNK = 1 << 18
-"""Largest piece in bytes."""
+"""Limit for the size of one piece, in bytes."""
 
 _DICTIONARY = 1 << 28
-"""Most memory of an xz decoder in bytes. Debian's packages need up to 65 MiB (``xz -9``)."""
+"""Limit for the memory of an xz decoder, in bytes. Debian's packages need up to 65 MiB (``xz -9``)."""
 
 
 class TooLarge(Exception):
@@ -25,11 +25,11 @@ class _Source(Protocol):
 
 
 FAULTS = (EOFError, lzma.LZMAError, zlib.error, TooLarge)
-"""Exceptions that broken or hostile compressed data can raise here."""
+"""Exceptions that this module raises for broken or hostile compressed data."""
 
 
 class Budget:
-    """The number of bytes that ``what`` may still produce. Several threads may share it."""
+    """A limit for the bytes that a source (``what``, for errors) may still produce. Several threads may share it."""
 
     def __init__(self, limit: int, what: str) -> None:
         self._limit = self._remaining = limit
@@ -45,7 +45,7 @@ class Budget:
 
 
 class _Gzip:
-    """The decompressor of zlib with the interface of lzma's."""
+    """A decompressor for gzip with the interface of ``lzma.LZMADecompressor``."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -63,7 +63,11 @@ class _Gzip:
 
 
 def inflate(source: _Source, kind: str, budget: Budget) -> Iterator[bytes]:
-    """Yield the decompressed bytes of ``source`` in pieces of up to ``CHUNK``; ``kind`` is ``xz``, ``gz``, or empty.
+    """Yield the decompressed content of ``source`` in pieces of up to ``CHUNK`` bytes.
+
+    Args:
+        kind: ``xz``, ``gz``, or empty: not compressed.
+        budget: the limit, from which the size of each piece is subtracted.
 
     Raises:
         TooLarge: the data exceeds the budget.
@@ -117,9 +121,12 @@ class Forward:
         return self._last
 
     def finish(self) -> None:
-        """Read the rest, so that the decoder checks its checksum. Raise ``EOFError`` if the tar archive is truncated.
+        """Read the rest, so that the decoder checks its checksum.
 
         A tar archive ends with a block of zeros, but tarfile accepts a broken header as the end.
+
+        Raises:
+            EOFError: the tar archive is truncated.
         """
         if self._last != bytes(tarfile.BLOCKSIZE):
             raise EOFError("its list of files is truncated")

@@ -28,7 +28,7 @@ DRIVER = "/driver"
 """The folder of the host's driver in the sandbox."""
 
 ICD = "icd.json"
-"""The name, in ``DRIVER``, of the manifest of the host's driver for Vulkan's loader."""
+"""The name, in ``DRIVER``, of the manifest that shows the host's driver to Vulkan's loader."""
 
 _ROOT_ICDS = "/usr/share/vulkan/icd.d"
 
@@ -39,7 +39,7 @@ _MESA = {
     "nouveau": ("nouveau_icd.json",),
     "virtio_gpu": ("virtio_icd.json",),
 }
-"""Manifests in the root file system, by the name of the kernel driver."""
+"""Driver manifests in the root file system, by the name of the kernel driver."""
 
 _ENTRY = "libEGL_nvidia.so.0"
 """The EGL library of NVIDIA's Vulkan driver. Its GLX library fails with an X server without GLX, such as the one in the
@@ -51,8 +51,8 @@ _FOLDERS = (
     *("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current", "usr/lib64", "usr/lib64/nvidia"),
     *("usr/lib", "usr/lib/nvidia", "usr/local/nvidia/lib64", "usr/local/nvidia/lib", "run/opengl-driver/lib"),
 )
-"""Folders where distributions and container tools install NVIDIA's libraries. The folders in the loader's settings
-follow."""
+"""Folders where distributions and container tools install NVIDIA's libraries. ``_library_folders`` also searches the
+folders in the loader's settings."""
 
 _ICD_FOLDERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d", "usr/local/nvidia/share/vulkan/icd.d")
 
@@ -65,9 +65,10 @@ _SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-modeset")
 
 @dataclass(frozen=True)
 class Way:
-    """One device of this machine, and the host files that a program needs to use it.
+    """One graphics device of this machine, and the host files that a sandboxed program needs to use it.
 
     Attributes:
+        title: its name in messages.
         nodes: device files of the host, by their paths in the sandbox.
         libraries: files of the driver, by their names in ``DRIVER``; empty if the driver is in the root file system.
         icds: names of the driver manifests in the root file system for Vulkan's loader.
@@ -90,7 +91,7 @@ class Way:
     problem: str = ""
 
     def view(self, icd: Path) -> sandbox.View:
-        """Return what the sandbox shows of the host. ``icd`` is a file with the content ``icd_text``."""
+        """Return the parts of the host that the sandbox shows. ``icd`` is a file with the content ``icd_text``."""
         files = {f"{DRIVER}/{name}": path for name, path in self.libraries.items()}
         if files:
             files[f"{DRIVER}/{ICD}"] = icd
@@ -98,7 +99,7 @@ class Way:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables with the paths for Vulkan's loader and the driver in the sandbox."""
+        """Environment variables with the paths for Vulkan's loader and the driver in the sandbox."""
         own = {"LD_LIBRARY_PATH": DRIVER} if self.libraries else {}
         icds = f"{DRIVER}/{ICD}" if self.libraries else ":".join(f"{_ROOT_ICDS}/{name}" for name in self.icds)
         # Older loaders use the second name.
@@ -106,18 +107,18 @@ class Way:
 
 
 def icd_text(way: Way) -> str:
-    """Return the manifest of a host driver for Vulkan's loader."""
+    """Return the manifest that shows the host's driver to Vulkan's loader, as JSON."""
     entry = {"library_path": f"{DRIVER}/{_ENTRY}", "api_version": way.vulkan}
     return json.dumps({"file_format_version": "1.0.1", "ICD": entry})
 
 
 def ways(tree: Path = Path("/")) -> tuple[Way, ...]:
-    """Return the devices of the machine with the root folder ``tree``, NVIDIA's first."""
+    """Return all graphics devices of the machine with the root folder ``tree``, usable or not; NVIDIA's first."""
     return (*_nvidia(tree), *_rendering(tree))
 
 
 def without(tree: Path = Path("/")) -> tuple[str, str]:
-    """Return the reason and the fix for a machine on which ``ways`` finds no device."""
+    """Return the reason, and the fix, for a machine without graphics devices (``ways`` is empty)."""
     if (tree / "dev/dxg").exists():
         fix = "run dmlprep on Windows itself, or remove --gpu"
         return "WSL shows Direct3D's /dev/dxg, which is not a Vulkan device", fix
@@ -156,7 +157,7 @@ def _nvidia(tree: Path) -> Iterator[Way]:
 
 
 def _libraries(tree: Path) -> tuple[dict[str, Path], str]:
-    """Return the files of NVIDIA's driver by name, and its version; empty if they include no Vulkan driver."""
+    """Return the files of NVIDIA's driver by name, and its version; both empty if they include no Vulkan driver."""
     for folder in _library_folders(tree):
         entry = folder / _ENTRY
         if _is_x86_64(entry):
@@ -179,7 +180,7 @@ def _library_folders(tree: Path) -> Iterator[Path]:
 
 
 def _is_x86_64(path: Path) -> bool:
-    """Return whether the file is a 64-bit x86 ELF file: 32-bit libraries have the same names."""
+    """Return whether the file is a 64-bit x86 ELF file. 32-bit libraries have the same names."""
     try:
         with path.open("rb") as file:
             head = file.read(20)
@@ -189,7 +190,7 @@ def _is_x86_64(path: Path) -> bool:
 
 
 class _Icd(msgspec.Struct):
-    """The manifest of a driver for Vulkan's loader."""
+    """The manifest of a driver for Vulkan's loader, as JSON."""
 
     ICD: dict[str, str]
 
@@ -205,7 +206,7 @@ def _vulkan(tree: Path, libraries: Mapping[str, Path]) -> str:
 
 
 def _places(tree: Path) -> dict[int, str]:
-    """Return the PCI address by the number of the device file, as the kernel module reports it."""
+    """Return the PCI address of each NVIDIA device, by the number of its device file; the kernel module reports it."""
     places = {}
     for file in (tree / "proc/driver/nvidia/gpus").glob("*/information"):
         with contextlib.suppress(OSError):
@@ -248,7 +249,10 @@ def _numbered(folder: Path, pattern: str) -> list[int]:
 
 
 def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the /sys folder of the PCI device that contains ``device``, and the link of its address."""
+    """Return the /sys folder of the PCI device that contains ``device``, and the link at its address.
+
+    Both are by path in the sandbox, and empty if there is no such folder.
+    """
     here, top = device.resolve(), tree.resolve()
     for folder in (here, *here.parents):
         if folder == top:
@@ -260,7 +264,10 @@ def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 
 def _access(nodes: Iterable[Path]) -> tuple[tuple[int, ...], str]:
-    """Return the groups that a sandboxed program needs to open device files, and the reason if it cannot open them."""
+    """Return the groups that a sandboxed program needs to open device files, and the reason if it cannot open them.
+
+    The reason is empty if it can.
+    """
     groups: set[int] = set()
     for node in nodes:
         status = os.stat(node)

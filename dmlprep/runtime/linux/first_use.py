@@ -1,6 +1,7 @@
-"""Remember the newest release file of each suite, and the digests of packages without a pin.
+"""Remember facts of earlier downloads, and compare later downloads with them.
 
-Later downloads are compared with these. ``runtime remove`` deletes both.
+The facts are the date of the newest release file of each suite (a Debian release), and the digests of package files.
+``runtime remove`` deletes both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 
 
 def suites_seen(layout: Layout) -> dict[str, datetime]:
-    """Return the date of the newest release file of each suite."""
+    """Return the date of the newest release file that this installation used, by suite."""
     dates = {}
     for suite, text in _part(layout, "suites").items():
         with contextlib.suppress(ValueError):
@@ -24,7 +25,7 @@ def suites_seen(layout: Layout) -> dict[str, datetime]:
 
 
 def remember_suites(layout: Layout, dates: Mapping[str, datetime]) -> None:
-    """Save the dates of release files with a verified signature."""
+    """Save the ``dates`` of release files with a verified signature, by suite."""
     _keep(layout, "suites", {suite: when.isoformat() for suite, when in dates.items()})
 
 

@@ -41,7 +41,9 @@ class Gpu:
         vendor_id, model_id: Vulkan's ids, which are those of PCI.
         kind: ``discrete``, ``integrated``, ``virtual`` or ``other``.
         driver: name and version of the Vulkan driver (``NVIDIA 580.159.04``, ``radv Mesa 25.0.7``).
-        memory: bytes of the device's own memory.
+        vulkan: the Vulkan version.
+        memory: size of the device's own memory in bytes.
+        way: the host files that a program needs to use it.
     """
 
     number: int
@@ -66,7 +68,7 @@ class Gpu:
 
     @property
     def slug(self) -> str:
-        """A name for files, unique for each device and version of its driver."""
+        """A name for files and folders, unique for each device and version of its driver."""
         text = f"{self.name} {self.driver}"
         digest = hashlib.sha256(f"{text} {self.vulkan} {self.ids}".encode()).hexdigest()[:12]
         return f"{re.sub(r'[^a-z0-9.]+', '-', text.lower()).strip('-.')[:60]}-{digest}"
@@ -84,7 +86,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuListing:
-    """The GPUs of a machine, in the order of their numbers.
+    """The usable GPUs of a machine, in the order of their numbers.
 
     ``problems`` says why other devices cannot be used, or that there is no device. ``fix`` is the remedy.
     """
@@ -96,9 +98,9 @@ class GpuListing:
 
 @cache
 def find(layout: Layout, tree: Path = Path("/")) -> GpuListing:
-    """Return the GPUs of the machine with the root folder ``tree``.
+    """Return the GPUs of the machine with the root folder ``tree``, and the problems of other devices.
 
-    The result is cached: a query takes 0.1 to 0.5 s a device.
+    The result is cached: a query takes 0.1 to 0.5 s for a device.
     """
     ways = drivers.ways(tree)
     if not ways:
@@ -123,7 +125,10 @@ def find(layout: Layout, tree: Path = Path("/")) -> GpuListing:
 
 
 def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
-    """Return the driver's list of devices, and its error messages."""
+    """Run a query in the sandbox; return the output of ``native/devices.c`` for a device, and its error messages.
+
+    The output is empty if the query failed.
+    """
     with tempfile.TemporaryDirectory(prefix="dmlprep-gpu-") as name:
         icd = Path(name) / drivers.ICD
         icd.write_text(drivers.icd_text(way))
@@ -164,7 +169,7 @@ def parse(output: str, first: int, way: drivers.Way) -> list[Gpu]:
 
 
 def choose(wanted: str, listing: GpuListing) -> Gpu:
-    """Return the GPU that a user names: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
+    """Return the GPU that a user named: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
 
     Raises:
         CheckNotRun: there is no GPU, or none matches; the message says what is missing.

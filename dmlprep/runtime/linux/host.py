@@ -26,7 +26,7 @@ _MODELS = "models"
 
 
 class LinuxHost(SessionHost):
-    """A host for sessions on one release of ONNX Runtime, with a cache of compiled shaders for its first model.
+    """A host for DirectML sessions on one release of ONNX Runtime, with a shader cache for its first model.
 
     Args:
         traits: results of the self-test, for the description of the device.
@@ -79,7 +79,10 @@ def _data_folder(path: Path, options: SessionOptions) -> Path:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | None = None) -> DeviceInfo:
-    """Return a description such as ``dml on linux: lavapipe, DirectML 1.15.4, ...``; for a GPU with its driver."""
+    """Return the device of a session, such as ``dml on linux: lavapipe, DirectML 1.15.4, ...``.
+
+    For a GPU, its driver is in the details.
+    """
     adapter = facts.get("adapter", "unknown adapter")
     name = gpu.name if gpu is not None else "lavapipe" if "llvmpipe" in adapter else adapter
     details = [
@@ -96,10 +99,10 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | No
 
 
 def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
-    """Return the worker's command line; for ``key`` see ``shaders.key_of``.
+    """Return the command line that starts the worker in the sandbox, and make the folders that it needs.
 
     In the exchange folder, the worker sees its input (read-only) and the folder of its results. It cannot see the rest,
-    such as its log.
+    such as its log. ``key`` is the key of the shader cache (``shaders.key_of``).
     """
     compiled = shaders.folder_of(shaders.of_device(layout, gpu.slug if gpu else ""), key) or exchange / "shaders"
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):
@@ -131,7 +134,7 @@ def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gp
 
 
 def _driver(gpu: Gpu | None) -> dict[str, str]:
-    """Return the variables that choose the Vulkan driver.
+    """Return the environment variables that choose the Vulkan driver.
 
     The rounding fix is only for lavapipe: GPUs are measured as they are.
     """
@@ -143,7 +146,7 @@ def _driver(gpu: Gpu | None) -> dict[str, str]:
 
 
 def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
-    """Return the host devices that the worker sees."""
+    """Return the host devices that the worker sees; none for lavapipe."""
     if gpu is None:
         return sandbox.View()
     icd = exchange / ICD
@@ -153,10 +156,10 @@ def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
 
 
 def _name_of_the_server(layout: Layout, exchange: Path) -> dict[str, Path]:
-    """Return a replacement for the prefix's file ``wineserver``, with read rights for all.
+    """Return a replacement for the prefix's file ``wineserver``, with read rights for all, by its path in the sandbox.
 
     Debian's Wine writes into it which folder of /tmp has its server's socket. Only the owner of the prefix may read the
-    file. The worker, which copies the prefix, may be another user.
+    file. The worker, which copies the prefix, may be another user. The result is empty if the prefix has no such file.
     """
     if not (layout.prefix / "wineserver").exists():
         return {}

@@ -1,4 +1,4 @@
-"""Install the runtime in stages. Each stage is recorded, so a second run continues where the first one stopped."""
+"""Install the runtime in stages. Each stage is recorded, so a second run continues after the last finished stage."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.wheel import fetch_release
 
 _WINE_AS_MADE = 3 << 30
-"""Scratch space in bytes for Wine's folders, before its libraries are replaced by links: 770 MB."""
+"""Limit in bytes for scratch space while Wine makes its folders. They have 770 MB, before copies of libraries are
+replaced by links."""
 
 _WINE_SYSTEM = "drive_c/windows/system32"
 
 _MODULE = 1 << 20
-"""Most bytes of a module without code; it has 1.5 kB."""
+"""Limit for the size of a module without code, in bytes; it has 1.5 kB."""
 
 WINE_ENVIRONMENT = {
     "WINEPREFIX": "/home/wine",
@@ -57,7 +58,7 @@ class _Package(msgspec.Struct):
 
 
 class _Manifest(msgspec.Struct):
-    """The record of the finished stages of an installation."""
+    """The record of the finished stages of an installation (``manifest.json``)."""
 
     base: str = ""
     native: str = ""
@@ -79,7 +80,9 @@ def check_machine() -> None:
 
 
 def install(layout: Layout, source: Source, say: Say) -> str:
-    """Install the missing pieces; return the release of ONNX Runtime that is then installed.
+    """Install the missing pieces, and repair changed ones; return the release of ONNX Runtime that is then installed.
+
+    A piece is one folder of the runtime, such as the root file system or a release. ``say`` reports the progress.
 
     Raises:
         CheckNotRun: a piece is not available here; the message says what to install or to pass.
@@ -142,9 +145,9 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
 
 
 def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
-    """Find pieces that changed since their installation.
+    """Return the problem of each piece that changed since its installation, by name, and report it with ``say``.
 
-    Contents are read only if files were written since the self-test.
+    Files that were added to pieces are removed. Contents are read only if files were written since the self-test.
     """
     if not layout.root.is_dir():
         return {}
@@ -176,12 +179,15 @@ def result_file(layout: Layout, release: str, device: str = "") -> Path:
 
 
 def last_test(layout: Layout, release: str, device: str = "") -> dict[str, Any]:
-    """Return the last passed self-test, with the ``fingerprint`` of its files; empty if there is none."""
+    """Return the result of the last passed self-test, with the ``fingerprint`` of its files; empty if there is none."""
     return read_json(result_file(layout, release, device))
 
 
 def package_of(layout: Layout, release: str) -> dict[str, str]:
-    """Return ``file``, ``sha256`` and ``pin`` of the package that a release came from; unknown values are empty."""
+    """Return ``file``, ``sha256`` and ``pin`` of the package that a release came from; unknown values are empty.
+
+    ``file`` is the package's file name, and ``pin`` a verdict of ``pins.Pin``.
+    """
     package = read_json(layout.release(release) / "piece.json").get("package")
     row = {key: str(package.get(key, "") if isinstance(package, dict) else "") for key in ("file", "sha256", "pin")}
     if not row["pin"]:  # installed by an older dmlprep
@@ -191,7 +197,7 @@ def package_of(layout: Layout, release: str) -> dict[str, str]:
 
 
 def read_manifest(layout: Layout) -> dict[str, Any]:
-    """Return the manifest; empty if there is none that can be read."""
+    """Return the content of ``manifest.json``; empty if it is missing or not valid."""
     manifest = read_json(layout.manifest)
     with contextlib.suppress(msgspec.ValidationError):
         msgspec.convert(manifest, _Manifest)
@@ -249,7 +255,10 @@ def make_prefix(layout: Layout) -> None:
 
 
 def _link_libraries(prefix: Beneath, root: Beneath) -> None:
-    """Replace copies of Wine's libraries (770 MB) in a prefix by links, because each worker copies the prefix."""
+    """Replace the copies of Wine's libraries (770 MB) in a prefix by links to the root file system.
+
+    Each worker copies the prefix.
+    """
     for path in prefix.files():
         name = path.rpartition("/")[2].lower()
         mine, own = prefix.stat(path), root.stat(f"{WINE}/x86_64-windows/{name}")
@@ -270,10 +279,11 @@ def run_or_fail(line: list[str], what: str, limit: float) -> None:
 
 
 def remove(layout: Layout, release: str = "") -> list[Path]:
-    """Remove the runtime, or one release of it; return the removed folders.
+    """Remove the runtime, or only one release of ONNX Runtime; return the removed folders, none if there is no runtime.
 
     Raises:
         CheckNotRun: it is being installed at the moment, or a session uses it.
+        UsageError: this release is not installed.
     """
     if not layout.home.is_dir():
         return []
@@ -293,7 +303,10 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
 
 
 def missing_piece(layout: Layout, release: str = "") -> str:
-    """Return what sessions on ``release`` (empty: any) lack, as a sentence with its remedy; empty if complete."""
+    """Return what sessions on ``release`` lack, as a sentence with its remedy; empty if nothing is missing.
+
+    An empty ``release`` is the release that sessions use by default.
+    """
     install = "run dmlprep runtime install"
     try:
         check_machine()
@@ -320,7 +333,7 @@ def missing_piece(layout: Layout, release: str = "") -> str:
 def fingerprint(layout: Layout, release: str, device: Sequence[object] = ()) -> str:
     """Return the SHA-256 of everything that the result of the self-test depends on.
 
-    ``device`` identifies a GPU and its driver; it is empty for the CPU driver.
+    ``device`` identifies a GPU and its driver (``Gpu.stamp``); it is empty for the CPU driver.
     """
     digest = hashlib.sha256()
     for file in (layout.manifest, layout.release(release) / "piece.json", NATIVE.parent / "selftest.py"):

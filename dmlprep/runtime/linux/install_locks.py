@@ -41,7 +41,7 @@ def _held(layout: Layout, name: str, state: str, fix: str) -> Iterator[None]:
 
 
 def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
-    """Lock the installation against other processes that install or remove it.
+    """Lock the installation, for a ``with`` block, against other processes that install or remove it.
 
     Raises:
         CheckNotRun: another process holds the lock.
@@ -52,7 +52,7 @@ def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
 
 
 def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
-    """Lock the pieces for exclusive use, to replace or remove them.
+    """Lock the pieces for exclusive use, for a ``with`` block, to replace or remove them.
 
     Raises:
         CheckNotRun: sessions of other processes use them.
@@ -61,9 +61,9 @@ def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
 
 
 def use(layout: Layout) -> int | None:
-    """Return an open file that keeps the pieces from being replaced or removed.
+    """Return the descriptor of an open file; while it is open, no process replaces or removes the pieces.
 
-    ``None`` if this user cannot write the folder, and so cannot remove it either.
+    ``None`` if this user cannot open the file: then this user cannot remove the pieces either.
 
     Raises:
         CheckNotRun: the pieces are being replaced or removed at the moment.

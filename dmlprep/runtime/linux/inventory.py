@@ -1,8 +1,9 @@
 """List the files of each piece of the runtime at its installation, to detect changed, missing and added files later.
 
-Names and sizes are checked before every session (8,500 files, 50 ms of CPU time). Contents are checked when the
-self-test fails, or a file changed since it passed. They are also checked on request (``status --again``: 1.4 GB, 2 s).
-Sessions add no files: they see every piece read-only, and a copy of Wine's prefix.
+A piece is one folder, such as the root file system or a release. Names and sizes are checked before every session
+(8,500 files, 50 ms of CPU time). Contents are checked when the self-test fails, or a file changed since it passed. They
+are also checked on request (``status --again``: 1.4 GB, 2 s). Sessions add no files: they see every piece read-only,
+and a copy of Wine's prefix.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 from dmlprep.runtime.linux.safe_fs import LeadsOut
 
 _Entry = list[int | str]
-"""Size in bytes (-1 for a link), and SHA-256 (the target of a link)."""
+"""A file in a list: size in bytes (-1 for a link), and SHA-256 (for a link, its target)."""
 
 
 def pieces(layout: Layout, release: str = "") -> dict[str, Path]:
-    """Return the folders, by name, of the pieces that sessions on ``release`` need (empty: all releases)."""
+    """Return the folders, by name, of the pieces that sessions on ``release`` need; empty: all releases."""
     base = {"root": layout.root, "native": layout.built, "prefix": layout.prefix}
     releases = [release] if release else layout.installed()
     return base | {f"release {version}": layout.release(version) for version in releases}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the path below ``folder`` and the entry of each file and link."""
+    """Yield the path relative to ``folder``, and the entry, of each file and link below it."""
     stack = [(str(folder), "")]
     while stack:
         path, below = stack.pop()
@@ -47,7 +48,7 @@ def _digest(path: str) -> str:
 
 
 def record(layout: Layout, piece: str, folder: Path) -> None:
-    """Save the list of files of ``piece``, which was just installed in ``folder``.
+    """Save the list of the files of ``piece``, which was just installed in ``folder``.
 
     Raises:
         LeadsOut: it contains something other than files, folders and links; to read a pipe would never end.
@@ -64,12 +65,12 @@ def record(layout: Layout, piece: str, folder: Path) -> None:
 
 
 def known(layout: Layout, piece: str) -> bool:
-    """Return whether ``piece`` has a list."""
+    """Return whether ``piece`` has a saved list of files."""
     return _list(layout, piece).is_file()
 
 
 def forget(layout: Layout, piece: str) -> None:
-    """Remove the list of a piece that was removed."""
+    """Remove the saved list of a piece that was removed."""
     _list(layout, piece).unlink(missing_ok=True)
 
 
@@ -87,9 +88,9 @@ _ADDED = "was added"
 
 
 def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = False) -> dict[str, str]:
-    """Return the problem of each changed piece: one file, and how many more. Unchanged pieces are omitted.
+    """Return the problem of each changed piece, by name: one file, and how many more. Unchanged pieces are omitted.
 
-    Names and sizes are compared. With ``contents``, every file is read.
+    Names and sizes are compared with the saved lists. With ``contents``, every file is read and compared.
     """
     broken: dict[str, str] = {}
     for piece, folder in folders.items():
@@ -101,7 +102,10 @@ def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = Fals
 
 
 def added(layout: Layout, folders: Mapping[str, Path]) -> list[Path]:
-    """Return files, links and pipes that were added to pieces: an added library or setting would be loaded."""
+    """Return the paths of files, links and pipes that were added to pieces.
+
+    Wine would load an added library or setting.
+    """
     rows = ((folder, _faults(_read(layout, piece), folder, contents=False)) for piece, folder in folders.items())
     return [folder / path for folder, faults in rows for path, what in faults if what == _ADDED]
 
@@ -141,7 +145,7 @@ def _fault(entry: os.DirEntry[str], expected: _Entry, contents: bool) -> str:
 
 
 def stamp(folders: Mapping[str, Path]) -> str:
-    """Return the SHA-256 over names, sizes and times of the pieces' files. It changes when any file is written."""
+    """Return the SHA-256 over names, sizes and times of the pieces' files, which changes when any file is written."""
     digest = hashlib.sha256()
     for piece, folder in folders.items():
         try:

@@ -33,7 +33,7 @@ class Layout:
 
     @classmethod
     def of_user(cls) -> Layout:
-        """Return the installation below the user's cache folder.
+        """Return the installation below the user's cache folder; it need not exist.
 
         Raises:
             CheckNotRun: this user has no cache folder.
@@ -51,7 +51,7 @@ class Layout:
     prefix = _below("prefix")
     """Wine's prefix, which every worker copies."""
     shaders = _below("shaders")
-    """Compiled shaders of the Vulkan driver. A driver with other rounding needs another folder, because the keys are
+    """Compiled shaders of the CPU driver. A driver with other rounding needs another folder, because the keys are
     the same."""
     gpu_shaders = _below("shaders.gpu")
     """Compiled shaders for GPUs: a folder like ``shaders`` for each device and version of its driver."""
@@ -94,12 +94,12 @@ class Layout:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the data that ``write_json`` wrote; empty if no file can be read."""
+    """Return the data that ``write_json`` wrote; empty if the file is missing or broken."""
     return cached_json(path, dict[str, Any], lenient=True) or {}
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a file of the installation atomically, and make its folder."""
+    """Write a file of the installation atomically as JSON; make its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(data, sort_keys=True) + "\n")

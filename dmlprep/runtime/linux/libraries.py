@@ -1,7 +1,7 @@
 """Extract the libraries from a package of ONNX Runtime with DirectML: a wheel, or npm's package.
 
-A package may be hostile. Only the file names of expected paths are used. Links are skipped, and stated sizes are not
-trusted.
+A package may be hostile. Only files with expected paths are extracted, and only their names are used. Links are
+skipped, and stated sizes are not trusted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from dmlprep.runtime.linux.pins import ANOTHER_FILE, package_release, pin
 _NEEDED = ("onnxruntime.dll", "DirectML.dll")
 
 _LIMIT = 1 << 30
-"""Most bytes of libraries and texts, or of npm's whole package, unpacked. Release 1.30.0 has 43 MB and 301 MB."""
+"""Limit for the unpacked size, in bytes, of a wheel's libraries and texts, or of npm's whole package. Release 1.30.0
+has 43 MB and 301 MB."""
 
 _DIRECTORY = 4 << 20
-"""Most bytes of the list of files in a wheel; that of 1.30.0 has 32 kB."""
+"""Limit for the size of the list of files in a wheel, in bytes; that of 1.30.0 has 32 kB."""
 
 _WANTED = re.compile(r"onnxruntime/capi/[\w.-]+\.dll|package/bin/napi-v\d/win32/x64/[\w.-]+\.dll")
 _TERMS = re.compile(r"onnxruntime/(LICENSE|ThirdPartyNotices\.txt)|package/(LICENSE|README\.md)")
@@ -63,7 +64,10 @@ def _files(name: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _few_entries(file: BinaryIO) -> None:
-    """Refuse a list of files for which ``zipfile`` would need gigabytes (APPNOTE 4.3.16: the size of the directory)."""
+    """Raise ``TooLarge`` for a wheel with so many files that ``zipfile`` would need gigabytes for their list.
+
+    APPNOTE 4.3.16 defines the size of the list.
+    """
     file.seek(0, 2)
     file.seek(max(0, file.tell() - 22 - 0xFFFF))
     tail = file.read()
@@ -75,7 +79,7 @@ def _few_entries(file: BinaryIO) -> None:
 def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
     """Extract the libraries of a wheel or of npm's package into ``releases/VERSION``; return the version.
 
-    ``known`` is the SHA-256 that the file must have; empty for any.
+    An existing folder of this version is replaced. ``known`` is the SHA-256 that the file must have; empty for any.
 
     Raises:
         InputError: the file is not such an archive, is broken or hostile, or has another digest.
@@ -115,7 +119,7 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
 
 
 def _take(name: str, file: BinaryIO, part: Path) -> dict[str, str]:
-    """Write the files; return the SHA-256 of each library by name."""
+    """Write the files of a package into ``part``; return the SHA-256 of each library by name."""
     digests: dict[str, str] = {}
     names: set[str] = set()  # in lower case, because Windows ignores case
     budget = Budget(_LIMIT, "the package")

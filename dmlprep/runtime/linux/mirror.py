@@ -27,19 +27,19 @@ _TIMEOUT = 60.0
 """Seconds without data after which a download is cancelled."""
 
 _LEAST_RATE = 4096
-"""Smallest average download rate in bytes a second, after the first five minutes. It stops a server that sends a byte a
-minute."""
+"""Smallest average download rate in bytes per second, after the first five minutes. It stops a server that sends a
+byte per minute."""
 
 _TRIES = 3
 
 _RELEASE_LIMIT = 4 << 20
-"""Most bytes of a release file, whose size is not known beforehand; Debian's have 150 kB."""
+"""Limit for the size of a release file in bytes; its size is not known beforehand, and Debian's have 150 kB."""
 
 _INDEX_LIMIT = 64 << 20
-"""Most bytes of a compressed package index; Debian's have 10 MB."""
+"""Limit for the size of a compressed package index in bytes; Debian's have 10 MB."""
 
 _TEXT_LIMIT = 512 << 20
-"""Most bytes of a package index; Debian's have 60 MB."""
+"""Limit for the size of a package index in bytes; Debian's have 60 MB."""
 
 
 class _Ended(OSError):
@@ -47,10 +47,12 @@ class _Ended(OSError):
 
 
 class Mirror:
-    """A Debian mirror.
+    """A Debian mirror, from which packages are downloaded.
 
     Args:
         url: address of the folder that contains ``dists`` and ``pool``.
+        keyring: file with the keys that may sign the release files.
+        expected: facts that the release files are compared with.
         say: progress callback: (what, bytes done, bytes in all).
 
     Attributes:
@@ -84,7 +86,7 @@ class Mirror:
         raise AssertionError
 
     def archive(self, suite: str) -> Archive:
-        """Return the package index of the suite's section main.
+        """Download, check and return the package index of a suite (section main).
 
         Raises:
             CheckNotRun: the index cannot be fetched or has another digest, or its release file is not current.
@@ -117,9 +119,12 @@ class Mirror:
                 raise CheckNotRun(f"cannot be unpacked: {error}", where=where) from error
 
     def fetch(self, packages: Sequence[Package], folder: Path) -> None:
-        """Download packages into ``folder``, named by ``file_name``.
+        """Download packages into ``folder``, as files named by ``file_name``, and check their digests.
 
-        Files with the right digest are not fetched again.
+        Files that are already there with the right digest are not fetched again.
+
+        Raises:
+            CheckNotRun: a package cannot be fetched, or has another digest.
         """
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -141,7 +146,12 @@ class Mirror:
 def with_each(
     packages: Sequence[Package], act: Callable[[Package], int], threads: int, say: Callable[[int, int], None]
 ) -> None:
-    """Process packages in threads, and report the bytes done and in all. The first failure stops all."""
+    """Call ``act`` for each package in several threads. The first failure stops all.
+
+    Args:
+        act: processes a package, and returns its size in bytes.
+        say: progress callback: (bytes done, bytes in all).
+    """
     done, total = 0, sum(package.size for package in packages)
     with ThreadPoolExecutor(threads) as pool:
         try:

@@ -1,8 +1,8 @@
 """Pinned digests of the ONNX Runtime packages that this release of dmlprep knows. Downloads must match them.
 
 They come from two lists: ``packages.toml`` in this folder (written by ``scripts/pin_packages.py``), and the packages
-that targets were read from. A package in neither list is unpinned. The digest of its first download is saved, and later
-downloads must match it.
+that the placement rules of targets were read from. A package in neither list is unpinned. The digest of its first
+download is saved, and later downloads must match it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ ANOTHER_FILE = "find out why your index has another file; pass a file that you t
 """The fix for a package with another digest."""
 
 Pin = Literal["pinned", "unpinned", "another"]
-"""``pinned``: a file with the known digest. ``unpinned``: an unknown file name. ``another``: a known name with another
-digest."""
+"""The verdict on a package file. ``pinned``: it has the known digest. ``unpinned``: its name is unknown.
+``another``: its name is known, but its digest differs."""
 
 
 @cache
 def known_digests() -> Mapping[str, str]:
-    """Return the digest by file name:
+    """Return the known digests by file name.
 
-    ``sha256-`` and hexadecimal as in pip's indexes, ``sha512-`` and base64 as in npm's.
+    A digest is ``sha256-`` and hexadecimal digits as in pip's indexes, or ``sha512-`` and base64 as in npm's.
     """
     line = re.compile(r"package: (\S+), sha256 ([0-9a-f]{64})")
     sources = [source for name in target_names() for source in find_target(name).sources]
@@ -45,21 +45,24 @@ def known_digests() -> Mapping[str, str]:
 
 
 def packages() -> dict[str, str]:
-    """Return the rows of ``packages.toml``."""
+    """Return the digests in ``packages.toml``, by file name."""
     rows: dict[str, str] = tomllib.loads(PINS.read_text(encoding="utf-8"))["packages"]
     return rows
 
 
 def package_release(name: str) -> tuple[str, str] | None:
-    """Return package and version of a file: ``onnxruntime-windowsml``, ``1.30.0.202609102321``; otherwise ``None``."""
+    """Return package and version for a file name: (``onnxruntime-windowsml``, ``1.30.0.202609102321``).
+
+    ``None`` if the file is not such a package.
+    """
     match = re.match(r"(onnxruntime(?:_directml|_windowsml|-node))-(\d+(?:\.\d+){1,3})(?:-|\.tgz$)", name)
     return (match[1].replace("_", "-"), match[2]) if match else None
 
 
 def pinned_files(release: str) -> list[str]:
-    """Return the known files that contain a release, one for each package, the most likely first.
+    """Return the names of the known files that contain a release, one for each package, the most likely first.
 
-    ``release`` has three numbers, or is the whole version of a package.
+    ``release`` has three numbers, or is the whole version of a package. The list is empty for an unknown release.
     """
     latest: dict[str, tuple[list[int], str]] = {}
     for name in known_digests():
@@ -72,9 +75,9 @@ def pinned_files(release: str) -> list[str]:
 
 
 def pin(file: IO[bytes], name: str) -> tuple[Pin, str]:
-    """Compare a package file called ``name`` with its pin; return the verdict and the SHA-256.
+    """Compare the content of a package file called ``name`` with its pin; return the verdict and the SHA-256.
 
-    Reads the file from its beginning.
+    The file is read from its beginning.
     """
     sha256, sha512 = hashlib.sha256(), hashlib.sha512()
     file.seek(0)

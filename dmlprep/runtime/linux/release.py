@@ -1,4 +1,4 @@
-"""Check a suite's release file: its signature, and whether it is the archive's current one.
+"""Check the release file of a suite (a Debian release): its signature, and whether it is the archive's current one.
 
 A good signature alone proves little. Every release file that Debian ever signed keeps its signature, also one of
 another suite and an old one. The key may have expired since, or been revoked. ``docs/runtime.md`` lists the checks.
@@ -28,7 +28,7 @@ _AHEAD = timedelta(days=1)
 """How far a release file may be ahead of this machine's clock. A clock in the wrong time zone is not an attack."""
 
 _HASHES = {"8", "9", "10", "11"}
-"""SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, such as SHA-1, can be forged."""
+"""Accepted hashes: SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, such as SHA-1, can be forged."""
 
 _FAULTS = {
     "EXPSIG": "the signature of key {} has expired",
@@ -41,9 +41,13 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class Release:
-    """The content of a release file: its date, and SHA-256 and bytes of every file below the suite.
+    """The content of a release file.
 
-    ``until`` is its expiry date; ``None`` for stable suites, which have none.
+    Attributes:
+        codename: the suite.
+        made: its date.
+        until: its expiry date; ``None`` for stable suites, which have none.
+        files: SHA-256, and size in bytes, of every file of the suite, by path.
     """
 
     codename: str
@@ -57,6 +61,7 @@ class Expectation:
     """The facts that release files are compared with.
 
     Attributes:
+        now: the time of this machine's clock.
         lenient: why expired release files are accepted; empty if they are refused.
         least: for each suite, the date of the release file that this dmlprep was tested with. An older one is a replay.
         newest_used: for each suite, the date of the newest release file that this installation used.
@@ -105,7 +110,7 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
 
 
 def _one_message(raw: bytes, where: str) -> None:
-    """Refuse anything except exactly one signed text, because text around it is not signed."""
+    """Raise ``UsageError`` unless the data is exactly one signed text, because text around it is not signed."""
     marks = re.findall(rb"^-----.*", raw, re.M)
     wanted = [f"-----{mark}-----".encode() for mark in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE")]
     headers = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
@@ -140,7 +145,11 @@ def _signers(status: str) -> tuple[list[str], list[str]]:
 
 
 def moment(text: str) -> datetime:
-    """Read a date such as ``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822). Raises ``ValueError``."""
+    """Parse a date such as ``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822); return it in UTC.
+
+    Raises:
+        ValueError: the text is not a date.
+    """
     try:
         when = parsedate_to_datetime(text)
     except (TypeError, ValueError, OverflowError, IndexError):
@@ -161,10 +170,11 @@ def _read(text: str) -> Release:
 
 
 def check_release(text: str, suite: str, expected: Expectation, where: str) -> tuple[Release, str]:
-    """Return the content of a release file, and a note about an accepted fault (empty without one).
+    """Check a release file; return its content, and a note about an accepted fault (empty without one).
 
     Raises:
-        CheckNotRun: it is of another suite, has expired, is from the future, or is older than a known one.
+        CheckNotRun: it cannot be read, is of another suite, has expired, is from the future, or is older than a known
+            one.
     """
     try:
         release = _read(text)

@@ -22,13 +22,13 @@ WINE = "usr/lib/x86_64-linux-gnu/wine"
 """The folder of Wine's own libraries in the root file system."""
 
 ROOT_LIMIT = 4 << 30
-"""Most bytes of all packages together, unpacked; they have 1.4 GB."""
+"""Limit for the unpacked size of all packages together, in bytes; they have 1.4 GB."""
 
 _DLL_LIMIT = 16 << 20
 
 
 def make_root(layout: Layout, source: Source, say: Say) -> dict[str, object]:
-    """Replace the root file system by a new one; return its rows of the manifest.
+    """Download the packages, and replace the root file system by a new one; return its rows of the manifest.
 
     Raises:
         CheckNotRun: a file is not available, or not as expected.
@@ -75,7 +75,11 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
 
 
 def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
-    """Unpack downloaded packages into a new root file system, and replace the old one by it."""
+    """Unpack downloaded packages into a new root file system, and replace the old one by it.
+
+    Raises:
+        CheckNotRun: a package cannot be unpacked.
+    """
     part = layout.home / "root.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -107,7 +111,7 @@ def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
 
 
 def _finish_root(root: Beneath) -> None:
-    """Do the part of the packages' own scripts that matters here."""
+    """Do those actions of the packages' own scripts that the runtime needs."""
     # libwine's script: a mark at byte 64 makes MinGW's zlib one of Wine's own libraries.
     with root.read("usr/x86_64-w64-mingw32/lib/zlib1.dll") as file:
         zlib = file.read(_DLL_LIMIT)

@@ -24,11 +24,11 @@ _Result = TypeVar("_Result")
 
 
 class LeadsOut(Exception):
-    """A path that leaves its folder, or a file of the wrong kind."""
+    """A path leaves its folder, or a file is of the wrong kind."""
 
 
 class Beneath:
-    """The files below ``folder``. Paths are relative to it, with ``/``. Each thread opens its own object.
+    """Access to the files below ``folder``. Paths are relative to it, with ``/``. Each thread needs its own object.
 
     Raises:
         LeadsOut: (all methods) a part of the path is a link or ``..``, or the file is of the wrong kind.
@@ -53,7 +53,10 @@ class Beneath:
         self._last = ("", self._top)
 
     def _open(self, path: str, *, make: bool) -> int:
-        """Return the open folder ``path``. It stays open until the next call."""
+        """Return the descriptor of the folder ``path``, which stays open until the next call.
+
+        With ``make``, missing folders are made.
+        """
         if path == self._last[0]:
             return self._last[1]
         at = os.dup(self._top)
@@ -98,7 +101,7 @@ class Beneath:
         self._open(path, make=True)
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Return the status of a file, or of a link itself; ``None`` if there is none."""
+        """Return the status of a file or folder, or of a link itself; ``None`` if the path does not exist."""
         try:
             at, name = self._place(path)
             return os.stat(name, dir_fd=at, follow_symlinks=False)
@@ -110,12 +113,12 @@ class Beneath:
         return status is not None and kind(status.st_mode)
 
     def files(self) -> list[str]:
-        """Return the paths of everything except folders."""
+        """Return the paths of everything below the folder, except folders."""
         walk = os.fwalk(".", dir_fd=self._top, follow_symlinks=False)
         return [f"{folder}/{name}".removeprefix("./") for folder, _, names, _ in walk for name in names]
 
     def clear(self, path: str) -> None:
-        """Remove a file or a link, if it exists, and make its folder."""
+        """Make room for a new file: remove the file or link at this path, if it exists, and make its parent folder."""
         at, name = self._place(path, make=True)
         try:
             os.unlink(name, dir_fd=at)
@@ -127,10 +130,10 @@ class Beneath:
             raise
 
     def _in_place(self, path: str, make: Callable[[int, str], _Result]) -> _Result:
-        """Replace a path by the result of ``make`` (folder, name), and return the result.
+        """Replace a path by what ``make`` creates, and return the result of ``make``.
 
-        ``make`` fails if the path exists (FileExistsError). Another thread may make the same path, because two packages
-        may contain the same file. The last one remains.
+        ``make`` gets the descriptor of the parent folder and the name. It fails if the path exists (FileExistsError).
+        Another thread may make the same path, because two packages may contain the same file. The last one remains.
         """
         for _ in range(_TRIES):
             self.clear(path)
@@ -140,7 +143,10 @@ class Beneath:
 
     @contextlib.contextmanager
     def create(self, path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
-        """Open a new file to write, which replaces an existing one. It is a new file, never the target of a link."""
+        """Open a new file to write, for a ``with`` block.
+
+        It replaces an existing file or link, and never writes to the target of a link.
+        """
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
         file = self._in_place(path, lambda at, name: os.open(name, new, 0o600, dir_fd=at))
         with os.fdopen(file, "wb") as out:
@@ -148,13 +154,13 @@ class Beneath:
             os.fchmod(file, mode)
 
     def link(self, path: str, target: str) -> None:
-        """Make a symbolic link, which replaces an existing file. No method here follows it."""
+        """Make a symbolic link at ``path``, which replaces an existing file. No method of this class follows it."""
         self._in_place(path, lambda at, name: os.symlink(target, name, dir_fd=at))
 
     def hardlink(self, path: str, target: str) -> None:
-        """Make a second name of the file ``target``, which replaces an existing file."""
+        """Make ``path`` a second name of the file ``target``; an existing file at ``path`` is replaced."""
         if not self._is(target, stat.S_ISREG):
-            raise LeadsOut(f"{target} is not a file, so {path} cannot be another name of it")
+            raise LeadsOut(f"{target} is not a file, so {path} cannot be a hard link to it")
         # Both folders must be open at the same time.
         with Beneath(self._folder) as other:
             source, source_name = other._place(target)
@@ -166,7 +172,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def read(self, path: str) -> Iterator[BinaryIO]:
-        """Open a regular file to read: no link, no device, and no pipe, which would never end."""
+        """Open a regular file to read, for a ``with`` block: no link, no device, and no pipe, which would never end."""
         at, name = self._place(path)
         try:
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)

@@ -39,12 +39,15 @@ WORKER = 65533
 (systemd.io/UIDS-GIDS). A container with its own user ids has them up to 65535."""
 
 SCRATCH = 256 << 20
-"""Most bytes in each of /tmp, /home and /dev/shm, which are memory. A session puts 15 MB there."""
+"""Default limit for the files in each of /tmp, /home and /dev/shm, which are memory, in bytes. A session puts 15 MB
+there."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The parts of a host graphics device that a program sees, in addition to what every program sees (``drivers.py``).
+    """The parts of a host graphics device that a program in the sandbox sees, in addition to what every program sees.
+
+    ``drivers.py`` makes them.
 
     Attributes:
         nodes: device files by path inside, below /dev.
@@ -72,15 +75,17 @@ def command(
     ours: bool = False,
     view: View | None = None,
 ) -> list[str]:
-    """Return the command line that runs ``program`` inside. It is valid while this process lives.
+    """Return the command line that runs ``program`` in the sandbox. It is valid while this process lives.
 
     Args:
+        root: the folder of the root file system.
         read: host folders by their path inside, read-only; mounted after ``write``. If root runs this, all users must
             be able to read them.
         write: the same, writable: see ``shared_folders.py``. A link that the program makes there has another target
             outside, so readers must not follow links (``results.py``).
+        environment: further environment variables.
         folder: the program's working directory.
-        scratch: most bytes in each of /tmp, /home and /dev/shm.
+        scratch: limit for the files in each of /tmp, /home and /dev/shm, in bytes.
         ours: the program is dmlprep's own code. Started by root, it may read and write root's files that it is given.
             It may make every system call. The network is blocked nevertheless.
         view: a host graphics device; by default none.
@@ -104,7 +109,7 @@ def _bubblewrap(root: Path) -> list[str]:
 
 
 def _rights(worker: bool) -> list[str]:
-    """Return the namespaces that bubblewrap makes, and the capabilities that it keeps."""
+    """Return bubblewrap's options for the namespaces that it makes, and for the capabilities that it keeps."""
     apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     if worker:
         # These are needed to become another user, and are lost afterwards.
@@ -138,7 +143,10 @@ def _binds(option: str, places: Mapping[str, Path]) -> list[str]:
 
 
 def _opened(view: View) -> list[str]:
-    """Return the mounts for a graphics device. /dev becomes read-only after them, but devices still accept writes."""
+    """Return bubblewrap's options for the mounts of a graphics device.
+
+    /dev becomes read-only after them, but devices still accept writes.
+    """
     line = [*_binds("--dev-bind", view.nodes), *_binds("--ro-bind", view.folders)]
     for inside, target in view.links.items():
         line += ["--symlink", target, inside]
@@ -154,7 +162,7 @@ def _opened(view: View) -> list[str]:
 
 
 def _entrance(worker: bool, groups: Sequence[int]) -> list[str]:
-    """Return the start of the command inside: drop the remaining root rights, then set the limits."""
+    """Return the start of the command inside the sandbox: drop the remaining root rights, then set the limits."""
     if worker:
         user = f"--userspec=+{WORKER}:+{WORKER}"
         others = f"--groups={','.join(f'+{group}' for group in groups)}"
@@ -170,7 +178,7 @@ _ULIMIT = {"CORE": ("c", 1), "NOFILE": ("n", 1), "MEMLOCK": ("l", 1024), "FSIZE"
 
 
 def _limits() -> str:
-    """Return lines for dash that set soft and hard limits. No limit is higher than that of this process."""
+    """Return a command for dash that sets soft and hard limits. No limit is higher than that of this process."""
     import resource  # Windows has no resource, but the command line imports this module there too
 
     wanted = [(*_ULIMIT[name], getattr(resource, f"RLIMIT_{name}"), most) for name, most in limits().items()]
@@ -202,7 +210,7 @@ def _filter_file(*, in_memory: bool) -> Any:
 
 
 def _filter() -> str:
-    """Return the path of the filter, a file in the memory of this process, which no other process can write.
+    """Return the path of the seccomp filter, a file in the memory of this process, which no other process can write.
 
     If this process changed its user since its start, other processes cannot open that file. Then it is a temporary
     file.
@@ -215,7 +223,7 @@ def _filter() -> str:
 
 @cache
 def becomes_worker() -> bool:
-    """Return whether the programs run as ``WORKER``: if this is root, on a system that has such a user.
+    """Return whether sandboxed programs run as ``WORKER``: if this process is root, on a system that has such a user.
 
     A user that is only called root, as in ``unshare -r``, counts as an ordinary user.
     """
@@ -230,7 +238,7 @@ def becomes_worker() -> bool:
 
 
 def why_not(root: Path) -> str:
-    """Return why the sandbox does not work here; empty if it works."""
+    """Start the sandbox once; return why it does not work here, or an empty text if it works."""
     try:
         result = run_tool(command(root, ["/usr/bin/true"]), limit=30.0)
     except (OSError, subprocess.TimeoutExpired) as error:

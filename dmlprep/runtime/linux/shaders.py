@@ -18,17 +18,17 @@ from dmlprep.runtime.linux import shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
 MOST_FOLDERS = 48
-"""Most folders, the last used ones; one has 1 to 3 MB."""
+"""Limit for the number of folders, one for each model; the last used ones stay. One has 1 to 3 MB."""
 
 DEVICES = 4
-"""Most GPUs (each with one version of its driver) with a cache."""
+"""Limit for the number of GPUs (each with one version of its driver) with a cache."""
 
 LARGEST = 64 << 20
-"""Most bytes of a folder. The driver's own limit is half of that."""
+"""Limit for the size of a folder, in bytes. The driver's own limit is half of that."""
 
 _READ = 256 << 20
-"""Most bytes of a model that are read for its key (0.2 s). The first run of a larger model takes longer than its
-compilation."""
+"""Limit for the size of a model that is read for its key, in bytes (0.2 s). The first run of a larger model takes
+longer than its compilation."""
 
 
 def key_of(files: Sequence[Path]) -> str:
@@ -47,9 +47,14 @@ def key_of(files: Sequence[Path]) -> str:
 
 
 def folder_of(shaders: Path, key: str) -> Path | None:
-    """Return the folder of a model, which a worker can write; ``None`` if there can be none.
+    """Return the shader folder of a model, which a worker can write; ``None`` if there can be none.
 
-    Other folders are removed if there are too many, or if one is larger than the driver's limit allows.
+    The folder is made if necessary. Other folders are removed if there are too many, or if one is larger than the
+    driver's limit allows.
+
+    Args:
+        shaders: the cache of a device (``of_device``).
+        key: the model's key (``key_of``).
     """
     if not key:
         return None
@@ -66,9 +71,9 @@ def folder_of(shaders: Path, key: str) -> Path | None:
 
 
 def of_device(layout: Layout, device: str) -> Path:
-    """Return the cache of one device with one version of its driver. Old caches of other devices are removed.
+    """Return the folder with the shader cache of a device with one version of its driver.
 
-    ``device`` is its ``Gpu.slug``, or empty for the CPU driver.
+    Old caches of other devices are removed. ``device`` is its ``Gpu.slug``, or empty for the CPU driver.
     """
     if not device:
         return layout.shaders
@@ -82,7 +87,7 @@ def of_device(layout: Layout, device: str) -> Path:
 
 
 def forget(layout: Layout) -> None:
-    """Remove all compiled shaders."""
+    """Remove all compiled shaders, for all devices."""
     for folder in (layout.shaders, layout.gpu_shaders):
         if folder.is_dir():
             remove_tree(folder, ignore_errors=True)
@@ -96,7 +101,7 @@ def _trim(shaders: Path, own: Path) -> None:
 
 
 def _too_large(folder: str) -> bool:
-    """Return whether a folder is too large or unreadable, which the driver would not cause."""
+    """Return whether a folder is above its limit or unreadable, which the driver itself would not cause."""
     held, folders = 0, [folder]
     while folders:
         try:

@@ -1,8 +1,8 @@
 """Prepare folders for a program in the sandbox: those that it may write, and the pieces that it may read.
 
-If a user starts the program, it runs as that user, so there is little to do. If root starts it, it runs as another user
-(``sandbox.WORKER``). That user must own the folders that it writes. All users must be able to read the pieces, whatever
-root's umask was.
+A piece is a folder of the installed runtime. If a user starts the program, it runs as that user, so there is little to
+do. If root starts it, it runs as another user (``sandbox.WORKER``). That user must own the folders that it writes. All
+users must be able to read the pieces, whatever root's umask was.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from dmlprep.core.files import remove_tree
 from dmlprep.runtime.linux import sandbox
 
 _DEPTH = 64
-"""Most levels of nested folders. Wine makes 12."""
+"""Limit for the depth of nested folders. Wine makes 12 levels."""
 
 
 def lend(*folders: Path) -> None:
-    """Make the program the owner of folders of this process; their contents stay unchanged."""
+    """Make the sandboxed program's user the owner of these folders; their contents stay unchanged.
+
+    If the program runs as this user, nothing is done.
+    """
     if sandbox.becomes_worker():
         for folder in folders:
             os.chown(folder, sandbox.WORKER, sandbox.WORKER)
 
 
 def fresh(folder: Path) -> Path:
-    """Return a new empty folder that is lent to the program; an old one is removed."""
+    """Make the folder new and empty, lend it to the sandboxed program, and return it; an old one is removed."""
     remove_tree(folder)
     folder.mkdir()
     folder.chmod(0o755)
@@ -35,7 +38,7 @@ def fresh(folder: Path) -> Path:
 
 
 def take_back(folder: Path) -> None:
-    """Make this user the owner of everything in a lent folder, after its program has ended.
+    """Make this user the owner of everything in a lent folder, after the sandboxed program has ended.
 
     No link is followed. Permissions that would give the owner's rights to others, or let others write, are removed.
 
@@ -78,7 +81,7 @@ def _plain(entry: int) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user read a piece and its content."""
+    """Let every user read a folder and its content; other permissions stay unchanged."""
     for path, folders, files in os.walk(folder):
         for name in (".", *folders, *files):
             entry = Path(path, name)

@@ -1,4 +1,4 @@
-"""The sources of the runtime's pieces, from the command line and from apt's configuration."""
+"""The sources of the runtime's pieces: options of the command line, and apt's configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AptMirror:
 
 
 def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> AptMirror:
-    """Return the Debian mirror in apt's configuration on this system.
+    """Return the first Debian mirror in apt's configuration on this system; its address is empty if there is none.
 
     Both forms of source lists are read (sources.list(5)). Mirrors of other distributions and of debian-security are
     ignored. If apt accepts expired release files, from this mirror or from all, dmlprep accepts them too

@@ -19,10 +19,10 @@ copied, because onnx refuses to read data files that have a second name."""
 
 
 def external_files(path: Path, folder: Path) -> list[str]:
-    """Return the locations of a model's external data, relative to ``folder``. Weights are not read.
+    """Return the locations of a model's external data files, relative to ``folder``. Weights are not read.
 
     Raises:
-        SessionFailure: the file is not an ONNX model, or a location is outside the folder.
+        SessionFailure: the file is not an ONNX model, or a data file is missing or outside the folder.
     """
     from google.protobuf.message import DecodeError
 
@@ -43,10 +43,15 @@ def external_files(path: Path, folder: Path) -> list[str]:
 
 
 def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> None:
-    """Put the model into ``folder`` as ``model.onnx``, and its data files (``locations`` below ``data``) next to it.
+    """Put the model into ``folder`` as ``model.onnx``, and its data files next to it.
 
     The files are copies, readable for all. Files above ``COPY_LIMIT`` are hard links, if the file system allows it and
     the worker may read the file. The worker sees the folder read-only.
+
+    Args:
+        path: the model.
+        data: the folder that ``locations`` are relative to.
+        locations: the data files, as ``external_files`` returns them.
 
     Raises:
         SessionFailure: a file cannot be read.
@@ -65,7 +70,7 @@ def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> Non
 
 
 def _make(folder: Path, top: Path) -> None:
-    """Make a folder and its parents below ``top``. A worker of another user may enter them, whatever the umask is."""
+    """Make a folder and its parents below ``top``, with rights to enter for all users, whatever the umask is."""
     for missing in (*reversed([above for above in folder.parents if above.is_relative_to(top)]), folder):
         missing.mkdir(exist_ok=True)
         missing.chmod(0o755)

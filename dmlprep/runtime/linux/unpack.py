@@ -19,7 +19,7 @@ from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 _KINDS = {"data.tar": "", "data.tar.gz": "gz", "data.tar.xz": "xz"}
 
 _MEMBERS = 50_000
-"""Most files, folders and links in one package. No package of the runtime has 3,000."""
+"""Limit for the number of files, folders and links in one package. No package of the runtime has 3,000."""
 
 
 class BadPackage(Exception):
@@ -27,7 +27,7 @@ class BadPackage(Exception):
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[str, int]]:
-    """Yield name and size of each member; the file position is then at the member's data."""
+    """Yield name and size in bytes of each member of an ar archive; the file position is then at the member's data."""
     if file.read(8) != b"!<arch>\n":
         raise BadPackage("not an ar archive")
     while header := file.read(60):
@@ -41,7 +41,7 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, int]]:
 
 
 class _Part:
-    """A part of a file that behaves like a file."""
+    """The next ``size`` bytes of an open file, with the method ``read`` of a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._remaining = file, size
@@ -55,10 +55,11 @@ class _Part:
 def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None:
     """Extract the files of a package below ``root``, without owners, set-user bits and maintainer scripts.
 
-    ``skip`` has path prefixes to omit, such as ``usr/share/doc/``.
+    ``skip`` has path prefixes to omit, such as ``usr/share/doc/``. The size of the content is subtracted from
+    ``budget``.
 
     Raises:
-        BadPackage: the package is broken, hostile, or compressed with an unsupported method.
+        BadPackage: the package is broken, hostile, too large, or compressed with an unsupported method.
         OSError: the files cannot be written.
     """
     with deb.open("rb") as file, Beneath(root) as below:
@@ -113,7 +114,10 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, below: Beneath, path: st
 
 
 def _merged(path: str) -> str:
-    """Return the path below /usr that a path in an old folder leads to (since Debian 13, all files are below /usr)."""
+    """Return the path below /usr for a path in an old folder: ``bin/sh`` becomes ``usr/bin/sh``; others stay unchanged.
+
+    Since Debian 13, all files are below /usr. The folders themselves (``bin``) give an empty text.
+    """
     first, slash, _rest = path.partition("/")
     if first in ("bin", "sbin", "lib", "lib64"):
         return f"usr/{path}" if slash else ""  # the links themselves already exist

@@ -31,14 +31,19 @@ _FIRST_WINDOWSML = (1, 23)
 """The first release of onnxruntime-windowsml."""
 
 _LIMIT = 1 << 30
-"""Largest file in bytes that pip or npm may write; npm's package of 1.30.0 has 114 MB."""
+"""Limit for the size of a file that pip or npm may write, in bytes; npm's package of 1.30.0 has 114 MB."""
 
 _PATIENCE = 3600.0
 """Time limit of pip or npm in seconds."""
 
 
 class Offer(NamedTuple):
-    """A package that may contain a release (``onnxruntime-windowsml 1.30.0``), its command and file pattern."""
+    """A package that may contain a release (``onnxruntime-windowsml 1.30.0``).
+
+    Attributes:
+        command: downloads the package.
+        pattern: matches the name of the downloaded file.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -46,7 +51,7 @@ class Offer(NamedTuple):
 
 
 def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "") -> Path:
-    """Download the Windows package of a release into ``folder``.
+    """Download the Windows package of a release into ``folder``; return the path of the file.
 
     For a pinned release (``pins``), exactly the pinned files are requested and their digests checked. Other releases
     are tried in order: onnxruntime-directml (pip, 1.19 to 1.24.4), onnxruntime-windowsml (pip, 1.23.2 and newer),
@@ -112,7 +117,7 @@ def _npm(version: str, folder: Path) -> tuple[str, ...]:
 
 
 def _pinned(file: str, folder: Path) -> Offer:
-    """Return the package that contains exactly this file."""
+    """Return the offer of the package that contains exactly this file."""
     what = package_release(file)
     assert what is not None
     package, version = what
@@ -125,7 +130,7 @@ def _pinned(file: str, folder: Path) -> Offer:
 
 
 def offers(version: str, folder: Path, python: str) -> list[Offer]:
-    """Return the packages that may contain a release without pins, the most likely first."""
+    """Return the offers that may contain a release without pins, the most likely first."""
 
     def wheel(kind: str, files: str) -> Offer:
         command = _pip(f"onnxruntime-{kind}=={files}", python, folder)
@@ -143,7 +148,7 @@ def offers(version: str, folder: Path, python: str) -> list[Offer]:
 
 
 def _fetch(offer: Offer, folder: Path) -> Path | str:
-    """Return the downloaded file, or the reason why there is none."""
+    """Run the command of an offer; return the path of the downloaded file, or the reason why there is none."""
     what = f"{'npm' if offer.command[0] == 'npm' else 'pip'} cannot fetch {offer.name}"
     for old in folder.glob(offer.pattern):
         old.unlink()  # from an earlier download

@@ -12,7 +12,7 @@ from dmlprep.runtime.environment import python
 
 
 def extra(module: str, package: str, purpose: str) -> Any:
-    """Return a module of an optional package.
+    """Import and return a module of an optional package. ``purpose`` is for the error: ``reading pictures``.
 
     Raises:
         UsageError: the package is not installed.
@@ -24,7 +24,7 @@ def extra(module: str, package: str, purpose: str) -> Any:
 
 
 def require(module: str, package: str, purpose: str) -> None:
-    """Check that a module exists, for a child process that imports it.
+    """Check that a module of an optional package exists, without importing it; a child process imports it.
 
     Raises:
         UsageError: the package is not installed.
@@ -36,5 +36,5 @@ def require(module: str, package: str, purpose: str) -> None:
 
 
 def not_installed(package: str, purpose: str) -> UsageError:
-    """Return the error for a missing package."""
+    """Return, without raising it, the error for a missing package."""
     return UsageError(f"{purpose} needs {package}, which is not installed", fix=f"{python()} -m pip install {package}")

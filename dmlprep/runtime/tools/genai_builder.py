@@ -1,7 +1,8 @@
 """Run onnxruntime-genai's model builder in a child process: it converts a Hugging Face folder to a genai folder.
 
-No code of the model's folder is run. A configuration that names its own code (``auto_map``) is refused, and the builder
-must not trust any code. Weights are only read from safetensors. The process stays offline and gets no token.
+A genai folder has ONNX models and ``genai_config.json``. No code of the model's folder is run. A configuration that
+names its own code (``auto_map``) is refused, and the builder must not trust any code. Weights are only read from
+safetensors. The process stays offline and gets no token.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ print(json.dumps({{"versions": found, "missing": missing, "python": sys.version.
 """
 
 _MOST_BYTES = 16 << 20
-"""Largest configuration in bytes. A large vocabulary lists some hundred thousand tokens."""
+"""Limit for the size of a configuration, in bytes. A large vocabulary lists some hundred thousand tokens."""
 
 _CODE = ("auto_map", "custom_pipelines")
 """Fields of Hugging Face's configurations that name code in the model's folder."""
@@ -76,7 +77,7 @@ class _Probed(msgspec.Struct):
 
 
 def find_builder(path: str = "") -> Builder:
-    """Return the Python that runs the builder: the one in ``path``, or this one.
+    """Find a Python that can run the builder: the one in ``path``, or this one. Its packages are checked.
 
     Raises:
         UsageError: it cannot be started, or lacks a package.
@@ -100,7 +101,9 @@ def find_builder(path: str = "") -> Builder:
 
 
 def check_source(folder: Path) -> dict[str, object]:
-    """Return config.json of a Hugging Face folder. Refuse a folder whose code or pickled weights would be used.
+    """Check a Hugging Face folder, and return the content of its ``config.json``.
+
+    A folder is refused if the builder would use its code or its pickled weights.
 
     Raises:
         InputError: the folder is missing or not a Hugging Face folder; DP876: it must not be given to the builder.
@@ -131,7 +134,7 @@ def check_source(folder: Path) -> dict[str, object]:
 
 
 def _names(document: object, field: str) -> bool:
-    """Return whether a document has a field anywhere with a non-empty value."""
+    """Return whether a document has, at any depth, a field of this name with a non-empty value."""
     stack = [document]
     while stack:
         value = stack.pop()
@@ -159,9 +162,9 @@ def _document(path: Path, *, needed: bool) -> dict[str, object]:
 
 
 def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", "int4"], *, limit: float) -> None:
-    """Build a genai folder for DirectML from one that ``check_source`` accepted, in at most ``limit`` seconds.
+    """Build a genai folder for DirectML in ``out``, from a folder that ``check_source`` accepted.
 
-    The folder ``out`` does not exist, or is empty.
+    ``out`` does not exist, or is empty. ``limit``: time limit in seconds.
 
     Raises:
         ToolFailed: DP877, the builder failed or exceeded its time or memory; the message has its last lines.
@@ -183,7 +186,10 @@ def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", 
 
 
 def _offline(cache: Path) -> dict[str, str]:
-    """Return variables that keep Hugging Face's packages away from the network, tokens and the user's cache."""
+    """Return environment variables that keep Hugging Face's packages away from the network and the user's data.
+
+    They get no token and an empty cache.
+    """
     on = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
     none = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
     return {**dict.fromkeys(on, "1"), **dict.fromkeys(none, ""), "HF_HOME": str(cache), "PYTHONUTF8": "1"}

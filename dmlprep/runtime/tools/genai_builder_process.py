@@ -26,7 +26,10 @@ def _refuse(what: str) -> Callable[..., object]:
 
 
 def _stay_offline() -> None:
-    """Refuse connections to other machines. Python's socket pairs on Windows connect to this machine."""
+    """Make connections to other machines an error.
+
+    Connections to this machine work: Python's socket pairs on Windows need them.
+    """
     connect = socket.socket.connect
 
     def checked(this: socket.socket, address: Any) -> None:
@@ -39,7 +42,7 @@ def _stay_offline() -> None:
 
 
 def main() -> None:
-    """Run the builder with its own arguments."""
+    """Run the builder with the arguments of this process."""
     _stay_offline()
     pickled, code = "read pickled weights, which can contain code", "run code of the model's folder"
     for module, name, what in (

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 
 def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[list[str]]:
-    """Return the lines of an answer: the version, and the new tokens."""
+    """Generate ``count`` tokens after the prompt; return the lines of the answer: the version, and the new tokens."""
     import onnxruntime_genai as genai
 
     config = genai.Config(folder)

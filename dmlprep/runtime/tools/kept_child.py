@@ -1,4 +1,4 @@
-"""A child process that is kept for further calls, and ends when there are none for a while."""
+"""A child process that is kept for further calls, and ends after a minute without calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDLE = 60.0
 
 
 class KeptChild:
-    """The only process of this program that runs a given file of this folder. The first call starts it.
+    """A child process that runs one Python file of this folder. The first call starts it; later calls use it again.
 
     It may read and write its exchange folder, but no files of the user.
     """
@@ -28,9 +28,9 @@ class KeptChild:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[Child]:
-        """Yield the process, to one caller at a time.
+        """Yield the process, and start it if necessary. Only one caller at a time has it.
 
-        An error ends it, because the state of its library is then unknown.
+        An error in the block ends the process, because the state of its library is then unknown.
         """
         with self._lock:
             if self._idle is not None:
@@ -63,7 +63,12 @@ class KeptChild:
 
 
 def hand_over(path: Path, data: bytes) -> None:
-    """Write a file of the exchange folder; raise an ``OutputError`` if the disk is full, otherwise the ``OSError``."""
+    """Write a file of the exchange folder.
+
+    Raises:
+        OutputError: the disk is full.
+        OSError: it cannot be written for another reason.
+    """
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -10,7 +10,7 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Return ``proto`` at opset ``version``.
+    """Return a new model: ``proto`` at opset ``version``.
 
     Raises:
         ModelRefused: the converter cannot convert one of the operators.

@@ -26,10 +26,14 @@ DEFAULT_OPERATORS: tuple[str, ...] = tuple(float16.DEFAULT_OP_BLOCK_LIST)
 def convert_to_fp16(
     proto: onnx.ModelProto, *, keep_io: bool, keep_operators: Collection[str], keep_nodes: Collection[str]
 ) -> onnx.ModelProto:
-    """Convert a model to FP16. The result may be invalid.
+    """Return the model in FP16. The result may be invalid.
 
-    Large initializers may be external references: their type changes, their bytes are not read. Inputs and outputs
-    (``keep_io``), further operator types besides ``DEFAULT_OPERATORS``, and nodes by name can stay FP32.
+    Large initializers may be external references: their type changes, their content is not read.
+
+    Args:
+        keep_io: inputs and outputs stay FP32.
+        keep_operators: operator types that stay FP32, in addition to ``DEFAULT_OPERATORS``.
+        keep_nodes: names of nodes that stay FP32.
 
     Raises:
         ModelRefused: the converter failed.

@@ -35,9 +35,14 @@ def missing(provider: Literal["cpu", "dml"]) -> str:
 def generate(
     folder: Path, provider: Literal["cpu", "dml"], prompt: Sequence[int], count: int, *, time_limit: float = 600.0
 ) -> tuple[list[int], str]:
-    """Return the ``count`` tokens that follow a prompt (token ids), and the version of onnxruntime-genai.
+    """Generate text with a genai folder; return the new tokens (ids), and the version of onnxruntime-genai.
 
     Each token is the most likely one, whatever the folder's search options are, even after an end of the text.
+
+    Args:
+        prompt: token ids.
+        count: number of tokens to generate.
+        time_limit: in seconds.
 
     Raises:
         CheckNotRun: onnxruntime-genai is not installed, or lacks this provider.

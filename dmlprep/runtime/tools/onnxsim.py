@@ -27,18 +27,19 @@ Merging equal initializers removes names that later steps report. The others cre
 DirectML kernel (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 
 MEMORY, MEMORY_A_BYTE = 1 << 30, 256
-"""Memory limit in bytes, and more for each byte of the model, which has no weights. The process needs 40 MB, or 90 MB
-if it runs nodes in ONNX Runtime. A graph of 20,000 nodes needs 110 bytes a byte. A model that needs more folds
-constants without end."""
+"""Memory limit in bytes: a fixed part, and a part for each byte of the model, which has no weights. The process
+needs 40 MB, or 90 MB if it runs nodes in ONNX Runtime. A graph of 20,000 nodes needs 110 bytes for each of its
+bytes. A model that needs more folds constants without end."""
 
 _LARGE = 32 << 20
-"""Model size in bytes above which the process ends after the call, because it does not free its memory."""
+"""Size in bytes of a model with its result above which the process ends after the call, because it does not free
+memory."""
 
 _process = KeptChild("onnxsim_process.py", "onnxsim")
 
 
 def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
-    """Simplify a serialized model. After a ``SessionFailure`` the process has ended."""
+    """Return the simplified form of a serialized model, as bytes. After a ``SessionFailure`` the process has ended."""
     with _process.used() as child:
         before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
         hand_over(before, model)
@@ -57,10 +58,14 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
 def simplify(
     proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20, merge_equal: bool = True
 ) -> onnx.ModelProto:
-    """Simplify a model under 2 GiB. The result might be invalid: check it.
+    """Return a simplified copy of a model under 2 GiB. The result might be invalid: the caller must check it.
 
-    Initializers that must keep their exact values are inputs. No node is folded into a constant larger than
-    ``constant_bytes``. ``merge_equal``: merge nodes that look equal, which is wrong for nodes that draw random numbers.
+    Initializers that must keep their exact values are inputs of ``proto``.
+
+    Args:
+        time_limit: in seconds.
+        constant_bytes: limit for the size of a constant that a node is folded into.
+        merge_equal: merge nodes that look equal, which is wrong for nodes that draw random numbers.
 
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed or took too long.

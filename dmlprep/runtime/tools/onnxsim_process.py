@@ -19,11 +19,18 @@ KNOWN = "0.8.1"
 """The release whose compiled function is called directly. Arguments and defaults are from its source."""
 
 Simplifier = Callable[[bytes, int, list[str]], bytes]
-"""Takes a serialized model, the most bytes of a folded constant, and the optimizers to skip."""
+"""A function of a serialized model, the limit for a folded constant in bytes, and the optimizers to skip. It returns
+the simplified model, serialized."""
 
 
 def simplifier(known: str = KNOWN) -> Simplifier:
-    """Return the compiled function if onnxsim has the release ``known``, otherwise the whole package's function."""
+    """Return onnxsim's compiled function if the release ``known`` is installed.
+
+    For another release, return a function that calls the package.
+
+    Raises:
+        ImportError: onnxsim is not installed.
+    """
     spec = find_spec("onnxsim")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("onnxsim is not installed")

@@ -1,6 +1,6 @@
 """Read and resize pictures with Pillow, an optional package.
 
-Pictures become arrays of bytes, upright and of the requested size. Files are read in a separate process. Arrays are
+Pictures become arrays of uint8, upright and of the requested size. Files are read in a separate process. Arrays are
 resized in this process.
 """
 
@@ -23,14 +23,14 @@ _READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")
 
 
 def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> Array:
-    """Read a picture in a separate process, and rotate it as its EXIF data say: bytes [height, width, channels].
+    """Read a picture in a separate process, upright (EXIF), as an array of uint8 [height, width, channels].
 
     Args:
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
-        size: height and width; 0 for those of the picture.
+        size: height and width of the result; 0 for those of the picture.
         fit: how the picture gets another shape: ``crop`` cuts the excess, ``pad`` adds black at the right and the
             bottom, ``stretch`` distorts it.
-        most: most bytes of the decoded picture, and of the result at 16 bytes a number.
+        most: limit in bytes for the decoded picture, and for the result at 16 bytes for each number.
 
     Raises:
         InputError: the file cannot be read as a picture, or is too large.
@@ -45,7 +45,7 @@ def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, mos
 
 
 def resize(image: Array, size: tuple[int, int], mode: str) -> Array:
-    """Resize a picture [height, width, channels]: bytes with one or three channels, or floats, which become float32.
+    """Return a resized picture [height, width, channels]: uint8 with one or three channels, or floats as float32.
 
     ``size`` is height and width. ``mode`` is a member of Pillow's ``Resampling``, in lower case.
 

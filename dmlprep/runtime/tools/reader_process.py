@@ -26,16 +26,16 @@ SOUNDS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "MPEG", "AIFF")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 _PIXEL = 4
-"""Most bytes of a pixel in Pillow's memory."""
+"""Largest size of a pixel in Pillow's memory, in bytes."""
 
 _NUMBER = 16
-"""Bytes that each number of an input counts, the same as for synthetic inputs."""
+"""Size in bytes that counts for each number of an input, the same as for synthetic inputs."""
 
 _RESAMPLED = 32
-"""Bytes that each sample counts if the rate changes, because its Fourier transform has that size."""
+"""Size in bytes that counts for each sample if the rate changes, because its Fourier transform has that size."""
 
 _BLOCK = 1 << 20
-"""Samples of all channels that are decoded together."""
+"""Number of samples, over all channels, that are decoded together."""
 
 _PADDING = ("[PAD]", "<pad>", "<|endoftext|>", "</s>")
 """Usual names of the padding token, for a tokenizer without its own padding. The last two end a text, but the mask
@@ -45,7 +45,10 @@ Answer = list[str]
 
 
 class _Large(Exception):
-    """The result would exceed the limit of the request: a description, and the bytes that it needs."""
+    """The result would exceed the limit of the request.
+
+    The arguments are a description, and the bytes that the result needs.
+    """
 
 
 def _picture(path: str, out: str, channels: str, height: str, width: str, fit: str, most: str) -> Answer:
@@ -76,7 +79,10 @@ def _picture(path: str, out: str, channels: str, height: str, width: str, fit: s
 
 
 def _sound(path: str, out: str, rate: str, length: str, most: str) -> Answer:
-    """Read a sound file. For an input of known length, only the beginning is read if the file is too large."""
+    """Read a sound file into ``out``; return its number of samples and its rate.
+
+    For an input of known length, only the beginning is read if the file is too large.
+    """
     import soundfile
 
     with soundfile.SoundFile(path) as file:
@@ -148,7 +154,7 @@ WORK: dict[str, Callable[..., Answer]] = {
 
 
 def _bounding() -> Callable[[int], None]:
-    """Return a function that limits this process's memory to a number of bytes above the current use."""
+    """Return a function that limits this process's memory to a number of bytes above its present use."""
     if not sys.platform.startswith("linux"):
         return lambda _memory: None  # on Windows the parent's job object limits it
     from dmlprep.process.confinement import bounding  # die_with_parent.py has already imported it

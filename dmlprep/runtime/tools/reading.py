@@ -32,9 +32,13 @@ _reader = KeptChild("reader_process.py", "the reader")
 
 
 class Reading:
-    """One kind of file (``a picture``), the library that reads it, and the purpose (``reading pictures``).
+    """A reader of one kind of file in the child process.
 
-    ``fix`` is the remedy for a file that cannot be read.
+    Args:
+        module, package: the library that reads it, as a module and as a package for pip.
+        purpose: for errors: ``reading pictures``.
+        kind: for errors: ``a picture``.
+        fix: the remedy for a file that cannot be read.
     """
 
     def __init__(self, module: str, package: str, purpose: str, kind: str, fix: str = "") -> None:
@@ -52,13 +56,15 @@ class Reading:
         limit: int | None = None,
         memory: int = MEMORY,
     ) -> T:
-        """Let the child process read a file.
+        """Let the child process read a file, and return what ``take`` makes of the answer.
 
         Args:
+            word: the request, a key of ``WORK`` in ``reader_process.py``.
             arguments: the further arguments of the request, after the file names.
             take: returns the result, from the numbers of the answer and the file with the elements.
             payload: builtins that are sent with the request.
-            limit: most bytes of the file.
+            limit: limit for the size of the file in bytes; ``None``: any size.
+            memory: memory limit of the process in bytes.
 
         Raises:
             InputError: the file cannot be read, or exceeds its limit of time, memory or size.
@@ -113,13 +119,13 @@ class Reading:
 
 
 def too_large(what: str, needed: int, where: str) -> InputError:
-    """Return the error for a file whose content would exceed the limit."""
+    """Return, without raising it, the error for a file whose content needs ``needed`` bytes, above the limit."""
     fix = f"make it smaller, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
 
 
 def end() -> None:
-    """End the process that is kept."""
+    """End the reader process, if there is one; the next call starts another."""
     _reader.end()
 
 

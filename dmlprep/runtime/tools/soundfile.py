@@ -13,12 +13,14 @@ _READING = Reading("soundfile", "soundfile", "reading sound", "sound")
 
 
 def read_sound(path: Path, rate: int | None, length: int | None, most: int) -> tuple[Array, int]:
-    """Read a sound file and average its channels: float32 [samples] from -1 to 1, and samples a second.
+    """Read a sound file and average its channels; return float32 [samples] from -1 to 1, and its samples per second.
+
+    The samples have the rate of the file.
 
     Args:
-        rate: the samples a second after a later conversion; ``None`` for the file's rate.
+        rate: the samples per second after a later conversion, which counts for the limit; ``None`` for the file's rate.
         length: the number of samples needed; then a file that is too large is read from its beginning only.
-        most: most bytes of the result, at 16 bytes a sample, at both rates.
+        most: limit for the result in bytes, at 16 bytes for each sample, at both rates.
 
     Raises:
         InputError: the file cannot be read as sound, has no samples, or is too large.

@@ -24,8 +24,11 @@ MEMORY_A_BYTE = 16
 def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) -> dict[str, np.ndarray]:
     """Return token ids of texts: ``ids``, ``mask`` (1: not padding) and ``types``, each int64 [texts, length].
 
-    ``file`` is a ``tokenizer.json``. Shorter texts are padded and longer ones truncated to ``length`` tokens; ``None``:
-    the length of the longest. The ids may have up to ``most`` bytes, at 16 bytes an id.
+    Args:
+        file: a ``tokenizer.json``.
+        length: the number of tokens for each text: shorter texts are padded, longer ones truncated. ``None``: the
+            length of the longest text.
+        most: limit for the ids in bytes, at 16 bytes for each id.
 
     Raises:
         InputError: the file is not a tokenizer, or exceeds its limit of time, memory or size.
@@ -44,7 +47,7 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) ->
 
 
 def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Return the texts of token ids, without special tokens, by a ``tokenizer.json``.
+    """Return the text of each row of token ids, without special tokens, by the ``tokenizer.json`` in ``file``.
 
     Raises:
         InputError: the file is not a tokenizer, or exceeds its limit of time, memory or size.

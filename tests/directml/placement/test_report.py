@@ -39,7 +39,7 @@ def test_a_node_off_directml_is_a_finding_with_its_reason() -> None:
     (found,) = [f for f in record.findings if f.code == "DP501"]
     assert found.severity == "warning"
     assert found.node == "c"
-    assert "1 node Conv-22 on the CPU: kernel 11, node 22" in found.message
+    assert "1 node Conv-22 on the CPU: DirectML has version 11, not 22" in found.message
     assert record.exit_code == 0
     assert record.facts.placement is not None
     assert record.facts.placement.compute_nodes_on_cpu == 1
@@ -160,7 +160,7 @@ def test_text_names_the_operator_its_code_and_the_remedy() -> None:
     done = examine(parsed(CONV, 22), target)
     text = "\n".join(lines(done.record, done.placement, target))
     assert "on DirectML: 0 of 1 nodes (0 %)" in text
-    assert "1 x Conv-22  DP501 kernel 11, node 22" in text
+    assert "1 x Conv-22  DP501 DirectML has version 11, not 22" in text
     assert "lower the opset to 21" in text
 
 

@@ -57,7 +57,7 @@ def test_half_precision_has_a_bias_of_its_own_type() -> None:
 
 @pytest.mark.parametrize(
     ("proto", "why"),
-    [(model(bias="pk"), "already has a mask or a bias"), (model(opset=12), "before opset 13")],
+    [(model(bias="pk"), "already has a mask or a bias"), (model(opset=12), "needs opset 13")],
 )
 def test_it_says_why_it_leaves_a_node(proto: onnx.ModelProto, why: str) -> None:
     _, context = rewritten(proto)

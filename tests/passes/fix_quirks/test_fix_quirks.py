@@ -186,7 +186,7 @@ REFUSED = {
     "sizes that are free": (
         "g (float[a,b,2,m,4] x, float[a,b,2,4,n] z) => (float[a,b,2,m,n] y) { y = MatMul (x, z) }",
         17,
-        "pin them first",
+        "pin the free dimensions",
     ),
     "reflect that crops and pads": (
         'g (float[4,5] x) => (float[4,5] y) <int64[4] p = {0, -1, 0, 1}> { y = Pad <mode: string = "reflect"> (x, p) }',

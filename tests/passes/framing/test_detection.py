@@ -134,11 +134,11 @@ def test_a_box_lies_where_it_is_in_the_apps_picture() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"boxes": "boxes"}, "names other outputs"),
+        ({"boxes": "boxes"}, "needs either"),
         ({"boxes": "scores", "scores": "boxes"}, "not \\[N, boxes, 4\\]"),
-        ({"raw": "boxes"}, "no room for scores"),
-        ({"boxes": "boxes", "scores": "scores", "picture": "y"}, "belongs to no single picture"),
-        ({"boxes": "boxes", "scores": "scores", "objectness": True}, "a part of 'raw'"),
+        ({"raw": "boxes"}, "leaves no numbers for the scores"),
+        ({"boxes": "boxes", "scores": "scores", "picture": "y"}, "is not clear"),
+        ({"boxes": "boxes", "scores": "scores", "objectness": True}, "works only with 'raw'"),
     ],
 )
 def test_what_cannot_be_is_refused(table: dict[str, Any], says: str) -> None:

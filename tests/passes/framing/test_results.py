@@ -66,7 +66,7 @@ def test_softmax_by_hand() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"take": "topk", "top": 8}, "the top 8 of 7 numbers"),
+        ({"take": "topk", "top": 8}, "top is 8, but the axis has 7 numbers"),
         ({"axis": 2}, "axis 2 is not one of 2 dimensions"),
         ({"take": "picture"}, "a picture has four"),
     ],

@@ -87,7 +87,7 @@ def test_weights_are_the_same_objects_and_constants_exact(tmp_path, monkeypatch)
     add = next(n for n in m.ir.graph if n.op_type == "Add")
     constants = [v.const_value for v in add.inputs if v.const_value is not None]
     assert [c.numpy().item() for c in constants] == [np.float32(1e-12).item()]
-    assert context.facts.guard_on_values == "not run: no runner"
+    assert context.facts.guard_on_values == "not run: this pipeline runs no models"
 
 
 def test_metadata_and_producer_stay(tmp_path):

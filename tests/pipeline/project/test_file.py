@@ -63,7 +63,7 @@ def test_fields_of_entries_go_over_those_at_the_top(folder: Path) -> None:
     assert other.out == folder / "build/other"
     said = in_words(b.options)
     assert said.startswith("target ort-1.30, recipe ")
-    assert "feeds of 2 paths" in said
+    assert "2 paths of feeds" in said
     assert "DirectML required, " in said
     assert said.endswith("pins height=32 batch=2 sr:=16000, parity.seeds=4")
 

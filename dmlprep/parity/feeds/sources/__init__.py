@@ -1,4 +1,4 @@
-"""Feeds from the user's own pictures, sound or text; file suffixes tell dmlprep which they are."""
+"""Make feeds from the user's own pictures, sound or text; the suffix of a file shows its kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SUFFIXES: dict[Kind, frozenset[str]] = {
     "text": frozenset((".txt", ".md")),
 }
 _RATE = re.compile(r"sr|(sample|sampling)_?rate|rate", re.IGNORECASE)
-"""Names of inputs for the sample rate."""
+"""Names of inputs that mean the sample rate."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,18 @@ class FeedsRequest:
     """A request for feeds from files.
 
     Attributes:
-        model: the model to feed; its inputs determine layout, size and type.
-        sources: files, and folders of files of one kind.
+        model: path of the model to feed; its inputs determine layout, size and type.
+        sources: files, and folders of files, all of one kind.
         out: folder for the feeds, one ``.npz`` each.
-        count: how many feeds; they use all files (lines, for text) evenly.
-        input: the input for the files; empty: the only one that fits.
+        count: largest number of feeds; they use all files (for text, all lines) evenly.
+        input: name of the input for the files; empty: the only one that fits.
         sizes: sizes of free dimensions, by name or by ``input:axis``.
-        values: numbers or arrays for other inputs; inputs without one are seeded.
-        rate: samples a second at the model's input; ``None``: the constant that the model compares its rate with, or
+        values: numbers or arrays for other inputs, by name; inputs without one are seeded.
+        pictures: the conversion of pictures to numbers.
+        rate: sample rate of the model's input in Hz; ``None``: the constant with which the model compares its rate, or
             the rate of the files.
-        tokenizer: the ``tokenizer.json``; ``None``: the one next to the model or among the sources.
+        tokenizer: path of the ``tokenizer.json``; ``None``: the one next to the model or next to the sources.
+        force: True to replace feeds in ``out``.
     """
 
     model: Path
@@ -74,7 +76,14 @@ class FeedsRequest:
 
 @dataclass(frozen=True)
 class WrittenFeeds:
-    """Feeds that were written."""
+    """Feeds that were written.
+
+    Attributes:
+        kind: kind of the sources.
+        files: paths of the feeds.
+        shapes: shapes of the first feed, by input.
+        seeded: names of inputs with values from a seed.
+    """
 
     kind: Kind
     files: list[Path]
@@ -83,12 +92,14 @@ class WrittenFeeds:
 
 
 def feeds_from(request: FeedsRequest) -> WrittenFeeds:
-    """Generate feeds and write them.
+    """Convert the files of a request to feeds, complete them with other inputs, and write them.
+
+    With ``force``, feeds of an earlier run in the folder are removed.
 
     Raises:
         InputError: the model, a file or the tokenizer cannot be read, or a value does not fit the model.
         UsageError: the files are of several kinds, no input or several inputs fit them, or a package is missing.
-        OutputError: the folder cannot be written, or has such files already.
+        OutputError: the folder cannot be written, or contains feeds and ``force`` is False.
         CheckNotRun: no value can be generated for another input.
         ModelRefused: DP014, the model's input is larger than the memory limit.
     """
@@ -135,7 +146,12 @@ def _names_of(inputs: Sequence[Input]) -> str:
 
 
 def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tuple[Kind, Input, list[Path]]:
-    """Return the kind of the sources that fits the model, the input that it fits, and the files."""
+    """Return the kind of the sources that fits the model, the input for the files, and the files of that kind.
+
+    Raises:
+        UsageError: no input fits, the model accepts several kinds of the sources, or several inputs fit.
+        InputError: a source cannot be read, or no input has the requested name.
+    """
     by_kind = _sources(request.sources)
     takes = {kind: _takers(request, model, inputs, kind) for kind in by_kind}
     fitting = [kind for kind in by_kind if takes[kind]]
@@ -155,7 +171,7 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
 
 
 def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind) -> list[Input]:
-    """Return the inputs that fit a kind; of several, only the one that surely does."""
+    """Return the inputs that accept a kind of file; if several might, but only one surely does, only that one."""
     if request.input:
         named = [one for one in inputs if one.name == request.input]
         if not named:
@@ -178,7 +194,11 @@ def _may_take(model: Model, one: Input, kind: Kind) -> bool:
 
 
 def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
-    """Return files by kind, in the order of their names; other files of a folder are ignored."""
+    """Return the files of the sources by kind; those of a folder are sorted, and files of unknown kinds are ignored.
+
+    Raises:
+        InputError: a source does not exist, or has no file of a known kind.
+    """
     by_kind: dict[Kind, list[Path]] = {}
     for source in sources:
         if not source.exists():
@@ -197,7 +217,10 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
 
 
 def _groups(total: int, count: int, batch: int) -> list[list[int]]:
-    """Return the items of each feed: evenly from all of them, repeated where they are too few."""
+    """Return the indices of the items for each feed: evenly from all ``total`` items, repeated if they are too few.
+
+    ``batch`` is the number of items in a feed.
+    """
     wanted = min(count, -(-total // batch)) * batch
     order = [i % total if total <= wanted else i * total // wanted for i in range(wanted)]
     return [order[start : start + batch] for start in range(0, wanted, batch)]
@@ -209,7 +232,11 @@ def _name(number: int, total: int, item: Path | str) -> str:
 
 
 def _there(request: FeedsRequest) -> set[Path]:
-    """Return feeds that are already in the folder; a later run would read them together with the new ones."""
+    """Return the ``.npz`` files that an earlier run wrote into the output folder, to be removed.
+
+    Raises:
+        OutputError: the folder contains feeds and ``force`` is False, or it is a file.
+    """
     existing = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
     if existing and not request.force:
         fix = "pass --force to replace them, or choose another folder"
@@ -222,7 +249,7 @@ def _there(request: FeedsRequest) -> set[Path]:
 def _real(
     request: FeedsRequest, model: Model, one: Input, shape: Sequence[int | None], kind: Kind, items: Sequence[Any]
 ) -> Feed:
-    """Convert the items to arrays, by input name."""
+    """Convert the items of one feed (files, or lines of text) to arrays by input name."""
     # A large model does not make large pictures acceptable; an input of fixed size that fits its budget does.
     most = max(Budget().most_bytes, 0 if None in shape else 16 * math.prod(size or 1 for size in shape))
     if kind == "pictures":
@@ -246,7 +273,10 @@ def _tokenizer(request: FeedsRequest) -> Path:
 
 
 def _others(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind, feed: Feed, number: int) -> Feed:
-    """Complete a feed with the user's values, and with seeded inputs of sizes that agree with it."""
+    """Return a feed, completed with the user's values, and with seeded values for all further inputs.
+
+    Their sizes agree with the feed. ``number`` is the number of the feed, which is the seed.
+    """
     batch = next(iter(feed.values())).shape[:1]
     free = [i for i in inputs if len(i.dims or ()) > 1 and (i.dims or ())[batch_axis(i)] is None]
     alike = {f"{i.name}:{batch_axis(i)}": batch[0] for i in free if batch}
@@ -274,7 +304,7 @@ def _set(name: str, value: Array, like: Array) -> Array:
 
 
 def _npz(feed: Feed) -> bytes:
-    """Return a feed in the format of ``numpy.savez``, for any input names."""
+    """Return the content of a ``.npz`` file with a feed, as ``numpy.savez`` writes it, but for any input names."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         for name, array in feed.items():

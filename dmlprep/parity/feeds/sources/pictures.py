@@ -1,4 +1,4 @@
-"""Pictures in the model's format: layout, size, values."""
+"""Convert picture files to a model's input: layout, size and values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Pictures:
     """The conversion of pictures to numbers: value / 255 x ``scale``, less ``mean``, divided by ``deviation``.
 
     Attributes:
-        layout: the axes of the input (``nchw``, ``nhwc``, ``chw``, ``hwc``); empty: from its shape.
-        mean, deviation: one for each channel, or one for all.
+        layout: the axes of the input (``nchw``, ``nhwc``, ``chw``, ``hwc``); empty: guessed from its shape.
+        mean, deviation: one number for each channel, or one for all.
         scale: the value of white before ``mean`` and ``deviation``: 1, or 255 for models with that range.
-        colour: order of the channels; ``gray`` for one channel where the model leaves their number open.
-        fit: how to fit a picture to another shape (``runtime.tools.pillow``).
+        colour: order of the channels, ``rgb`` or ``bgr``; ``gray``: one channel if the model leaves their number open.
+        fit: how to fit a picture to another size, ``crop`` by default (``runtime.tools.pillow``).
     """
 
     layout: Literal["", "nchw", "nhwc", "chw", "hwc"] = ""
@@ -39,7 +39,7 @@ class Pictures:
 
 
 def layout_of(one: Input) -> str:
-    """Return the layout that the shape of an input shows, such as ``nchw``; empty if it shows none."""
+    """Return the layout of a picture input, guessed from its shape, such as ``nchw``; empty if it is not a picture."""
     dims = one.dims or ()
     if len(dims) not in (3, 4) or one.dtype is None:
         return ""
@@ -49,17 +49,19 @@ def layout_of(one: Input) -> str:
 
 
 def is_picture(one: Input) -> bool:
-    """Return True if an input may be a picture."""
+    """Return True if the shape of an input is that of a picture or of a batch of pictures."""
     return bool(layout_of(one))
 
 
 def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how: Pictures, most: int) -> Array:
-    """Return the array of an input.
+    """Return an array for a picture input, with the pictures in ``files``.
 
     Args:
-        shape: sizes where they are known.
-        files: one for each image of the batch.
-        most: memory limit of the input, at 16 bytes a number.
+        one: the input.
+        shape: shape of the input; ``None`` for sizes that are not known: these become those of the first picture.
+        files: one for each picture of the batch.
+        how: the conversion of pictures to numbers.
+        most: memory limit of the input in bytes; each number counts as 16 bytes.
 
     Raises:
         InputError: a file cannot be read, or is too large.
@@ -86,7 +88,7 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
 
 
 def _values(batch: Array, one: Input, how: Pictures) -> Array:
-    """Convert bytes [N, H, W, C] to the model's numbers."""
+    """Return pictures in bytes, [N, H, W, C], as the numbers that the model needs, in its element type."""
     kind, channels = one.numpy_type, batch.shape[-1]
     if how.colour == "bgr" and channels >= 3:
         batch = batch[..., [2, 1, 0, *range(3, channels)]]

@@ -1,4 +1,4 @@
-"""Sound in the model's format: rate, length, the loudest part."""
+"""Convert sound files to a model's input: sample rate, length, and the loudest part of long files."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def is_sound(one: Input) -> bool:
 def sound(
     one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: int | None, most: int
 ) -> tuple[Array, int]:
-    """Return the array of an input, and samples a second.
+    """Return an array for a sound input, and its sample rate in Hz.
 
     Args:
-        shape: sizes where they are known. A longer file is cut to its loudest part; a shorter one is padded with
-            silence. A free length becomes that of the first file.
+        one: the input.
+        shape: shape of the input; ``None`` for sizes that are not known. A longer file is cut to its loudest part; a
+            shorter one is padded with silence. An unknown length becomes that of the first file.
         files: one for each row of the batch.
-        rate: samples a second at the model's input; ``None``: the rate of the first file.
-        most: memory limit of the input, at 16 bytes a number. If a file is larger and the length is fixed, only its
-            beginning is read.
+        rate: sample rate of the model's input in Hz; ``None``: the rate of the first file.
+        most: memory limit of the input in bytes; each number counts as 16 bytes. If a file is larger and the length is
+            fixed, only its beginning is read.
 
     Raises:
         InputError: a file cannot be read, or is too large.
@@ -63,7 +64,10 @@ def sound(
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:
-    """Resample by the Fourier transform; frequencies that the new rate cannot represent are dropped."""
+    """Return samples converted from ``rate`` to ``wanted`` (Hz) by the Fourier transform.
+
+    Frequencies that the new rate cannot represent are dropped.
+    """
     if rate == wanted:
         return samples
     count = max(1, round(len(samples) * wanted / rate))
@@ -71,7 +75,7 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
 
 
 def _loudest(row: Array, length: int) -> Array:
-    """Return the loudest ``length`` samples; pad a shorter row."""
+    """Return the loudest ``length`` samples in a row; a shorter row is padded with zeros at its end."""
     if len(row) <= length:
         return np.pad(row, (0, length - len(row)))
     energy = np.concatenate([[0.0], np.cumsum(np.square(row, dtype=np.float64))])

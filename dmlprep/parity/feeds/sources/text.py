@@ -1,4 +1,4 @@
-"""Text in the model's format: ids by a tokenizer, with the mask, types and positions that belong to them."""
+"""Convert text to a model's inputs: token ids by a tokenizer, and the mask, types and positions that belong to them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dmlprep.runtime.tools.tokenizers import tokenize
 
 
 def is_text(one: Input, limit: int | None) -> bool:
-    """Return True if an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""
+    """Return True if an input may be token ids, [batch, length] or [length]; ``limit`` is from ``index_limit``."""
     integer = one.dtype is not None and one.dtype.is_integer()
     return integer and len(one.dims or ()) in (1, 2) and role(one, limit) == "ids"
 
 
 def lines(file: Path) -> list[str]:
-    """Return the lines of a file that are not empty; each becomes a separate text.
+    """Return the lines of a text file that are not empty; each is a separate text for the model.
 
     Raises:
         InputError: it cannot be read.
@@ -31,10 +31,10 @@ def lines(file: Path) -> list[str]:
 
 
 def whole_text(file: Path) -> str:
-    """Return the text of a file.
+    """Return the whole text of a file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read, or is not text.
     """
     try:
         return read_text(file)
@@ -47,11 +47,14 @@ def whole_text(file: Path) -> str:
 def text(
     one: Input, inputs: Sequence[Input], shape: Sequence[int | None], texts: Sequence[str], tokenizer: Path, most: int
 ) -> dict[str, Array]:
-    """Return the ids of an input, and the mask, types and positions that other inputs need.
+    """Tokenize texts; return the ids, and the mask, types and positions that other inputs need, by input name.
 
     Args:
-        shape: shape of the ids, with sizes where they are known.
-        most: memory limit of the ids, at 16 bytes a number.
+        one: the input for the ids.
+        inputs: all inputs of the model.
+        shape: shape of the ids; ``None`` for sizes that are not known.
+        texts: one text for each row of the batch.
+        most: memory limit of the ids in bytes; each number counts as 16 bytes.
 
     Raises:
         InputError: the tokenizer cannot be read, or the text has too many tokens.

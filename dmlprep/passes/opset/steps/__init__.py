@@ -1,1 +1,1 @@
-"""The lowering of single operators below one of their versions; see ``build.Step``."""
+"""Steps: functions that lower a node of one operator version to the version before (``build.Step`` says how)."""

@@ -1,4 +1,4 @@
-"""Bits of integers: BitShift on signed numbers, the bitwise operators of opset 18, BitCast."""
+"""Lower operators on the bits of integers: BitShift, the bitwise operators of opset 18, BitCast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH: dict[int, int] = {kind: ir.DataType(kind).bitwidth for kind in _SIGNED |
 
 
 def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
-    """Signed shifts, and shifts by the type's width or more, which older versions do not define."""
+    """Write arithmetic for shifts of signed numbers and by amounts outside the type's width; leave other shifts."""
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
     width = _WIDTH[dtype]
@@ -46,7 +46,10 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
-    """The low ``count`` bits of an int64 value [..., count] as 0 and 1, and whether it is negative [...]."""
+    """Split an int64 value [...] into its low ``count`` bits, int64[..., count] of 0 and 1, and its sign.
+
+    The sign is bool[...], true for negative numbers.
+    """
     negative = b.op("Less", x, b.scalar(0))
     low = b.op("Where", negative, _lifted(b, "Add", "Sub", x, count), x)
     powers = b.const(np.array([1 << i for i in range(count)], np.int64))
@@ -54,7 +57,10 @@ def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
 
 
 def _lifted(b: Builder, op: str, inverse: str, x: ir.Value, count: int) -> ir.Value:
-    """``op`` of x and 2^count. 2^63 does not fit: the inverse operator with the smallest number has the same effect."""
+    """Add 2^count to ``x`` or subtract it, as ``op`` says ("Add", "Sub").
+
+    2^63 does not fit into int64, so ``inverse``, the other operator, is applied to -2^63.
+    """
     return b.op(op, x, b.scalar(1 << count)) if count < 63 else b.op(inverse, x, b.scalar(-(2**63)))
 
 
@@ -75,13 +81,17 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
 
 
 def bitwise_not_18(b: Builder) -> list[ir.Value | None]:
-    """-1 - x, in two's complement."""
+    """Write BitwiseNot as -1 - x, which is the same in two's complement."""
     x = b.need(0)
     return [b.cast(b.op("Sub", b.scalar(-1), b.cast(x, T.INT64)), b.need_dtype(x))]
 
 
 def bit_cast_26(b: Builder) -> list[ir.Value | None]:
-    """A Cast between integers of one width, which keeps the bits; constants are reinterpreted."""
+    """Write a Cast between integer types of equal width, which keeps the bits; reinterpret constants of any type.
+
+    Raises:
+        CannotLower: the types are others.
+    """
     x, to = b.need(0), b.attr("to")
     dtype = b.need_dtype(x)
     known = b.values.constant(x)

@@ -1,4 +1,4 @@
-"""Softmax and related operators over one axis, normalizations, recurrent layouts."""
+"""Lower softmax operators, normalizations, Gelu and the layout of recurrent operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dmlprep.passes.opset.build import Builder, CannotLower, Steps
 
 
 def softmax_13(b: Builder) -> list[ir.Value | None] | None:
-    """Transpose the axis to the end: before opset 13 the operator works on all dimensions from the axis on."""
+    """Transpose the axis to the end: before opset 13 the operator works on all dimensions from the axis on.
+
+    If the axis is the last one already, the node stays.
+    """
     x = b.need(0)
     rank = b.need_rank(x)
     axis = b.attr("axis", -1) % max(rank, 1)
@@ -23,7 +26,7 @@ def softmax_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
-    """training_mode: other nodes compute the statistics of the batch."""
+    """Write training_mode = 1 in arithmetic, with the mean and variance of the batch; otherwise drop the attribute."""
     if not b.attr("training_mode", 0):
         b.set_attr(training_mode=None)
         return None
@@ -48,7 +51,7 @@ def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
 
 
 def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
-    """layout 1 (the batch comes first): X, initial states and outputs are transposed."""
+    """Transpose X, initial states and outputs where layout is 1 (batch first); otherwise drop the attribute."""
     if not b.attr("layout", 0):
         b.set_attr(layout=None)
         return None
@@ -67,21 +70,29 @@ def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
 
 
 def gelu_20(b: Builder) -> list[ir.Value | None]:
-    """The form that ONNX Runtime fuses into com.microsoft.Gelu below opset 20: x (erf(x / sqrt 2) + 1) / 2."""
+    """Write x (erf(x / sqrt 2) + 1) / 2, which ONNX Runtime fuses into com.microsoft.Gelu; tanh: ONNX's function body.
+
+    Raises:
+        CannotLower: the node uses the tanh approximation. The caller then uses ONNX's function body.
+    """
     if b.attr("approximate", "none") != "none":
-        raise CannotLower("the tanh form is ONNX's function body's")
+        raise CannotLower("dmlprep uses ONNX's function body for the tanh form")
     x = b.need(0)
     erf = b.op("Erf", b.op("Div", x, b.like(np.sqrt(2.0), x)))
     return [b.op("Mul", b.op("Mul", x, b.op("Add", erf, b.like(1, x))), b.like(0.5, x))]
 
 
 def rms_normalization_23(b: Builder) -> list[ir.Value | None]:
-    """Over the last dimension, the form that ONNX Runtime fuses into SimplifiedLayerNormalization."""
+    """Write the arithmetic over the last dimension that ONNX Runtime fuses into SimplifiedLayerNormalization.
+
+    Raises:
+        CannotLower: the axis is another, or the scale's type is. The caller then uses ONNX's function body.
+    """
     x, scale = b.need(0), b.need(1)
     rank = b.values.rank(x)
     axis, stash, dtype = b.attr("axis", -1), b.attr("stash_type", 1), b.need_dtype(x)
     if (axis != -1 and (rank is None or axis != rank - 1)) or b.values.dtype(scale) != dtype:
-        raise CannotLower("several dimensions are ONNX's function body's")
+        raise CannotLower("dmlprep uses ONNX's function body for several dimensions")
     wide = b.cast(x, stash)
     mean = b.op("ReduceMean", b.op("Pow", wide, b.like(2, wide)), b.ints(-1), keepdims=1)
     root = b.op("Sqrt", b.op("Add", mean, b.like(b.attr("epsilon", 1e-5), wide)))

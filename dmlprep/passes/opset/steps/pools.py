@@ -1,4 +1,4 @@
-"""Pooling: the output size of opset 22, which is rounded up, and dilations."""
+"""Lower pooling operators: ceil_mode of opset 22, and dilations."""
 
 from __future__ import annotations
 
@@ -22,21 +22,27 @@ class _Window:
         self.span = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     def down(self, axis: int, size: int) -> int:
-        """Output size rounded down."""
+        """Output size along an axis whose input size is ``size``, rounded down."""
         return int((size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1)
 
     def up(self, axis: int, size: int) -> int:
-        """Output size rounded up, as before opset 22."""
+        """Output size along an axis whose input size is ``size``, rounded up as before opset 22."""
         return int(-(-(size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis]) + 1)
 
     def out(self, axis: int, size: int) -> int:
-        """Output size rounded up so that no window starts in the end padding (opset 22)."""
+        """Output size along an axis, rounded up as at opset 22: without a window that starts in the end padding."""
         last = self.up(axis, size) - 1
         return last if last * self.strides[axis] >= size + self.begin[axis] else last + 1
 
 
 def ceil_22(b: Builder) -> list[ir.Value | None] | None:
-    """ceil_mode: older versions also compute a window that starts in the end padding; a Slice removes it."""
+    """Slice away the windows that start in the end padding: older versions with ceil_mode compute them, opset 22 not.
+
+    A node without such windows stays.
+
+    Raises:
+        CannotLower: a size that decides this is unknown.
+    """
     if not b.attr("ceil_mode", 0) or b.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
     window = _Window(b)
@@ -47,7 +53,10 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
             continue  # the last window always starts before the end padding
         size = shape[axis + 2] if shape is not None else None
         if not isinstance(size, int):
-            raise CannotLower("ceil_mode rounds differently before opset 22, and the size of its input is not known")
+            raise CannotLower(
+                "ceil_mode rounds differently before opset 22, and the size of its input is unknown: "
+                "pin the free dimensions of the model"
+            )
         if window.out(axis, size) != window.up(axis, size):
             cut[axis + 2] = window.out(axis, size)
     if not cut:
@@ -58,7 +67,10 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
 
 
 def average_dilated_19(b: Builder) -> list[ir.Value | None] | None:
-    """dilations: sums by a convolution with ones for each channel, divided by the elements each window covers."""
+    """Write dilations as a convolution with ones for each channel, divided by the number of elements in each window.
+
+    A node without dilations stays.
+    """
     if set(b.attr("dilations") or [1]) == {1}:
         b.set_attr(dilations=None)
         drop_defaults(b)
@@ -68,7 +80,10 @@ def average_dilated_19(b: Builder) -> list[ir.Value | None] | None:
 
 
 def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
-    """dilations and ceil_mode: the sum of |x|^p by a convolution with ones for each channel, then the p-th root."""
+    """Write dilations or ceil_mode as the p-th root of a convolution of abs(x)^p with ones for each channel.
+
+    A node with neither stays.
+    """
     if set(b.attr("dilations") or [1]) == {1} and not b.attr("ceil_mode", 0):
         b.set_attr(dilations=None, ceil_mode=None)
         return None
@@ -80,12 +95,18 @@ def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
 def _sums(
     b: Builder, x: ir.Value, *, include_padding: bool
 ) -> tuple[ir.Value, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """Sum over each window [N, C, out ...], and how many elements each window covers [1, 1, out ...]."""
+    """Write the sum over each window, [N, C, out ...]; return it with the number of elements in each window.
+
+    The numbers are an array [1, 1, out ...]. ``include_padding``: padding counts as elements.
+
+    Raises:
+        CannotLower: the shape of ``x`` is not fixed, or the node uses auto_pad.
+    """
     if b.attr("auto_pad", "NOTSET") != "NOTSET":
         raise CannotLower("dilations are combined with auto_pad")
     shape = b.values.static_shape(x)
     if shape is None:
-        raise CannotLower("dilations need fixed shapes", in_function=True)
+        raise CannotLower("dilations need fixed shapes: pin the free dimensions of the model", in_function=True)
     window, channels, sizes = _Window(b), shape[1], shape[2:]
     rounded = window.out if b.attr("ceil_mode", 0) else window.down
     outs = [rounded(i, size) for i, size in enumerate(sizes)]

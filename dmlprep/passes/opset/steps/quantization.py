@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: newer types, blocks and precisions, written in arithmetic."""
+"""Lower QuantizeLinear and DequantizeLinear: newer types, blocks and precisions become arithmetic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOATS = {T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16}
 
 
 def _fits(b: Builder, scale: ir.Value) -> bool:
-    """Return whether the older version accepts the node, after removing attributes without effect."""
+    """Remove attributes without effect from the node, and return whether the version before accepts the node."""
     if not b.attr("block_size", 0):
         b.set_attr(block_size=None)
     if b.values.rank(scale) == 0 and b.version == 13:
@@ -34,7 +34,10 @@ def _fits(b: Builder, scale: ir.Value) -> bool:
 
 
 def _spread(b: Builder, scale: ir.Value, x: ir.Value) -> ir.Value:
-    """A scale or zero point in a shape that broadcasts against ``x``: per tensor, per axis [n], or per block."""
+    """Reshape a scale or zero point so that it broadcasts against ``x``; values of blocks are repeated.
+
+    ``scale`` has one element, one for each index of the axis [n], or one for each block.
+    """
     block, axis, rank, scale_rank = b.attr("block_size", 0), b.attr("axis", 1), b.need_rank(x), b.need_rank(scale)
     if block:
         axis %= rank
@@ -50,7 +53,7 @@ def _spread(b: Builder, scale: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def dequantize(b: Builder) -> list[ir.Value | None] | None:
-    """Leave the node where the older version accepts it; otherwise write (x - zero point) * scale in float."""
+    """Leave a node that the older version accepts; otherwise write (x - zero point) * scale in FP32 (FP64 stays)."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.attr("output_dtype", 0) or scale_type
@@ -67,12 +70,18 @@ def dequantize(b: Builder) -> list[ir.Value | None] | None:
 
 
 def quantize(b: Builder) -> list[ir.Value | None] | None:
-    """Leave the node where the older version accepts it; otherwise saturate(round(x / scale) + zero point) in float."""
+    """Leave a node that the older version accepts; otherwise write saturate(round(x / scale) + zero point) in FP32.
+
+    FP64 is computed in FP64.
+
+    Raises:
+        CannotLower: a type is unknown, the precision is no floating-point type, or no arithmetic gives the output type.
+    """
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.values.dtype(zero) if zero is not None else b.attr("output_dtype", 0) or T.UINT8
     if not out:
-        raise CannotLower(f"the element type of {zero.name if zero else 'its output'!r} is not known", in_function=True)
+        raise CannotLower(f"the element type of {zero.name if zero else 'its output'!r} is unknown", in_function=True)
     precision = b.attr("precision", 0) or scale_type
     if precision == scale_type:
         b.set_attr(precision=None)

@@ -1,8 +1,8 @@
-"""LSTM, GRU and RNN of one step, in operators that fused graphs accept.
+"""Write LSTM, GRU and RNN nodes of one time step in operators that DirectML can fuse.
 
-A streaming model runs its recurrent layer for one step at a time. No fused graph of DirectML accepts such a layer, so
-the layer splits the graph in two and has a launch of its own. One step of it is two products and a few element-wise
-operators.
+A streaming model runs its recurrent layer for one time step at a time. DirectML cannot fuse such a layer with other
+nodes, so the layer splits the fused graph in two, and runs on its own between them. One time step is two matrix
+products and a few element-wise operators.
 
 Source: the operators' equations in ONNX's specification.
 """
@@ -25,7 +25,11 @@ _GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def is_one_step(node: ir.Node, known: Knowledge) -> bool:
-    """Return whether a recurrent node runs forward for one step, in the plain form that ``ONE_STEP`` writes."""
+    """Return whether a node is an LSTM, GRU or RNN of one time step that ``ONE_STEP`` can write.
+
+    It must run forward with the default activations, without clip, layout, peepholes or sequence lengths, and have
+    static shapes.
+    """
     if node.op_type not in _ACTIVATIONS or node.domain not in ("", "ai.onnx"):
         return False
     others = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
@@ -39,9 +43,9 @@ def is_one_step(node: ir.Node, known: Knowledge) -> bool:
 
 
 def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
-    """Return the batch, the elements of the input, and the elements of the state.
+    """Return the sizes of the batch, of the input and of the hidden state.
 
-    ``None`` if they are unknown, contradict each other, or there is more than one step.
+    ``None`` if they are unknown or contradict each other, or if there is more than one time step or direction.
     """
     x, w, r = (known.static_shape(input_of(node, i)) for i in range(3))
     if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:
@@ -52,12 +56,16 @@ def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
 
 
 class _Step:
-    """The common parts of the three operators: operands of two dimensions, and one product for all gates."""
+    """Common parts of LSTM, GRU and RNN: operands reshaped to two dimensions, and products for all gates together.
+
+    Raises:
+        CannotLower: the node is not of the form that ``is_one_step`` accepts.
+    """
 
     def __init__(self, b: Builder) -> None:
         sizes = _sizes(b.node, b.values)
         if sizes is None or not is_one_step(b.node, b.values):
-            raise CannotLower("it is not one plain step")
+            raise CannotLower("it has more than one time step, or options that the one-step form lacks")
         self.b = b
         self.batch, elements, self.hidden = sizes
         self.width = _GATES[b.node.op_type] * self.hidden
@@ -67,33 +75,36 @@ class _Step:
         self.h = self.state(5)
 
     def state(self, index: int) -> ir.Value:
-        """The state before the step: zero by default."""
+        """The initial state from the input at ``index``, [batch, hidden]; zeros if that input is omitted."""
         before = self.b.input(index)
         if before is None:
             return self.b.op("Expand", self.b.like(0, self.x), self.b.ints(self.batch, self.hidden))
         return self.b.op("Reshape", before, self.b.ints(self.batch, self.hidden))
 
     def bias(self, begin: int, end: int) -> ir.Value | None:
-        """Elements of the bias: the input's elements come before the state's."""
+        """Elements ``begin`` to ``end`` of the bias; ``None`` if the node has no bias.
+
+        The bias for the input (``width`` elements) comes before the bias for the state.
+        """
         bias = self.b.input(3)
         return None if bias is None else self.part(self.b.op("Reshape", bias, self.b.ints(-1)), begin, end, 0)
 
     def part(self, value: ir.Value, begin: int, end: int, axis: int = 1) -> ir.Value:
-        """Slice elements of one axis."""
+        """Slice elements ``begin`` to ``end`` along one axis."""
         b = self.b
         return b.op("Slice", value, b.ints(begin), b.ints(end), b.ints(axis))
 
     def gate(self, value: ir.Value, index: int) -> ir.Value:
-        """Slice the part of one gate."""
+        """Slice the columns of the gate ``index`` from a product for all gates."""
         return self.part(value, index * self.hidden, (index + 1) * self.hidden)
 
     def products(self) -> tuple[ir.Value, ir.Value]:
-        """The input's share of all gates, and the state's."""
+        """Write the products for all gates, with their biases: input times weights, and state times recurrence."""
         ours = self.b.op("Gemm", self.x, self.weights, self.bias(0, self.width), transB=1)
         return ours, self.b.op("Gemm", self.h, self.recurrence, self.bias(self.width, 2 * self.width), transB=1)
 
     def outputs(self, h: ir.Value, c: ir.Value | None = None) -> list[ir.Value | None]:
-        """``Y``, ``Y_h`` and ``Y_c``, each if it is used."""
+        """Reshape the new states ``h`` and ``c`` to the outputs Y, Y_h and Y_c; ``None`` for an unused output."""
         state = (1, self.batch, self.hidden)
         results = ((h, (1, *state)), (h, state), (c, state))[: len(self.b.node.outputs)]
         return [
@@ -103,7 +114,7 @@ class _Step:
 
 
 def lstm(b: Builder) -> list[ir.Value | None]:
-    """Gates in the order input, output, forget, cell."""
+    """Write one time step of an LSTM; its gates are in the order input, output, forget, cell."""
     step = _Step(b)
     both = b.op("Add", *step.products())
     i, o, f = (b.op("Sigmoid", step.gate(both, index)) for index in range(3))
@@ -113,7 +124,10 @@ def lstm(b: Builder) -> list[ir.Value | None]:
 
 
 def gru(b: Builder) -> list[ir.Value | None]:
-    """Gates in the order update, reset, hidden; the reset comes before or after the state's product."""
+    """Write one time step of a GRU; its gates are in the order update, reset, hidden.
+
+    The reset gate is applied after the state's product if linear_before_reset is set, otherwise before.
+    """
     step = _Step(b)
     ours, theirs = step.products()
     z, r = (b.op("Sigmoid", b.op("Add", step.gate(ours, i), step.gate(theirs, i))) for i in range(2))
@@ -129,10 +143,10 @@ def gru(b: Builder) -> list[ir.Value | None]:
 
 
 def rnn(b: Builder) -> list[ir.Value | None]:
-    """One gate only."""
+    """Write one time step of an RNN: tanh of both products' sum."""
     step = _Step(b)
     return step.outputs(b.op("Tanh", b.op("Add", *step.products())))
 
 
 ONE_STEP: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {"GRU": gru, "LSTM": lstm, "RNN": rnn}
-"""Operator of ai.onnx -> the function that writes one step of it."""
+"""Map from an operator of ai.onnx to the function that writes one time step of it, and returns its outputs."""

@@ -1,4 +1,4 @@
-"""Reductions: axes moved from an attribute to an input at opset 13 (ReduceSum) and 18 (the others)."""
+"""Lower reductions: newer versions have axes as an input, at opset 13 (ReduceSum) and 18 (the others)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _after(b: Builder, y: ir.Value) -> ir.Value:
 
 
 def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
-    """The reduction of a single element: the result where there is no axis to reduce."""
+    """Write what the node's reduction computes from each single element, for a node that reduces no axis."""
     return _after(b, _before(b, x))
 
 
 def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
-    """axes: input -> attribute. For axes computed at run time, the graph reduces each axis and selects."""
+    """Move constant axes to the attribute. For axes that are computed at run time, reduce each axis and select."""
     axes = b.input(1)
     noop = bool(b.attr("noop_with_empty_axes", 0))
     if axes is None:
@@ -58,7 +58,10 @@ def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
 
 
 def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) -> ir.Value:
-    """The dimensions in the run-time ``axes`` [n]: bool[rank]."""
+    """Write a mask bool[rank] that is true for the dimensions in ``axes`` [n], which are computed at run time.
+
+    ``all_if_empty``: empty axes mean all dimensions.
+    """
     dims = b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1))
     listed = b.op("Reshape", b.cast(axes, T.INT64), b.ints(1, -1))
     hits = b.cast(b.op("Equal", dims, b.from_start(listed, rank)), T.INT64)
@@ -92,7 +95,7 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
 
 
 def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
-    """ReduceSum accepts axes at run time from opset 13 on."""
+    """Write the reduction over run-time ``axes`` with ReduceSum, which accepts them as an input from opset 13 on."""
     x = _before(b, x)
     y = b.op("ReduceSum", x, axes, keepdims=b.attr("keepdims", 1), noop_with_empty_axes=int(noop))
     if b.node.op_type == "ReduceMean":
@@ -102,7 +105,10 @@ def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
 
 
 def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
-    """``x`` with a neutral element after each dimension that may be empty: the result of reducing no elements."""
+    """Pad each dimension of ``x`` that may be empty by one neutral element of the reduction ``one_axis``.
+
+    Reducing an empty dimension then gives the result that ONNX defines. ReduceMean has no neutral element: no padding.
+    """
     shape = b.values.dims(x) or ()
     pads = [0] * len(shape) + [0 if isinstance(d, int) and d > 0 else 1 for d in shape]
     if not any(pads) or one_axis == "ReduceMean":
@@ -114,7 +120,7 @@ def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
 
 
 def reduce_bool(b: Builder) -> list[ir.Value | None] | None:
-    """ReduceMax and ReduceMin of opset 20 accept bool: logical or, and."""
+    """Compute bool, which opset 20 added as logical or and and, in uint8; leave nodes of other types."""
     x = b.need(0)
     if b.values.dtype(x) != T.BOOL:
         return None

@@ -1,4 +1,4 @@
-"""Resize: axes, aspect ratios and antialiasing of opset 18, half_pixel_symmetric of opset 19; and its matrices."""
+"""Lower Resize: half_pixel_symmetric of opset 19; axes, aspect ratios and antialiasing of opset 18."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_TAPS = 1 << 24  # elements that one output reads, and elements with weight
 
 
 def resize_19(b: Builder) -> list[ir.Value | None] | None:
-    """half_pixel_symmetric: half_pixel where no output size is rounded; otherwise a matrix for each axis."""
+    """Write half_pixel_symmetric as a product with a constant matrix for each axis; leave nodes of other modes."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return None
     return by_matrices(b)
 
 
 def resize_18(b: Builder) -> list[ir.Value | None] | None:
-    """axes: roi, scales and sizes for all dimensions; antialias and aspect ratios: a matrix for each axis."""
+    """Extend roi, scales and sizes of some axes to all; write antialias and aspect ratios as a matrix for each axis."""
     if b.attr("mode", "nearest") == "nearest":
         b.set_attr(antialias=None)  # it has no meaning there
     if b.attr("antialias", 0) or b.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -52,7 +52,7 @@ def resize_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def resize_13(b: Builder) -> list[ir.Value | None] | None:
-    """roi and scales are required: use empty tensors."""
+    """Use empty tensors for missing roi and scales, which older versions require."""
     x, roi, scales, sizes = (b.input(i) for i in range(4))
     empty = b.const(np.zeros(0, np.float32))
     b.set_inputs([x, roi or empty, scales or empty, sizes])
@@ -60,7 +60,11 @@ def resize_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def by_matrices(b: Builder) -> list[ir.Value | None]:
-    """Resizing is linear along each axis: a constant matrix [in, out] where sizes are known."""
+    """Write a Resize as a MatMul with a constant matrix [in, out] for each axis; return the replacement output.
+
+    Raises:
+        CannotLower: a size is unknown, the data are integers, or the mode is tf_crop_and_resize.
+    """
     x = b.need(0)
     shape = b.values.static_shape(x)
     if shape is None:
@@ -96,7 +100,11 @@ def by_matrices(b: Builder) -> list[ir.Value | None]:
 
 
 def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
-    """Scale and output size of each resized axis."""
+    """The scale and the output size of each resized axis. ``sizes`` are the input sizes of these axes.
+
+    Raises:
+        CannotLower: scales and sizes are missing or not constant.
+    """
     scales_value, sizes_value = b.input(2), b.input(3)
     if sizes_value is None:
         if scales_value is None:
@@ -126,7 +134,9 @@ def interpolation(
     antialias: bool,
     rounding: str,
 ) -> Floats:
-    """Weights [size, out]: each output element as a sum of input elements.
+    """The matrix [size, out] of Resize along one axis: output element j is the sum of input elements i times [i, j].
+
+    ``size`` and ``out`` are numbers of input and output elements. The other arguments are Resize's attributes.
 
     Source: https://onnx.ai/onnx/operators/onnx__Resize.html, opset 19.
     """
@@ -157,7 +167,7 @@ def interpolation(
 
 
 def _source(o: Floats, size: int, out: int, scale: float, coordinates: str) -> Floats:
-    """The position in the input of output elements ``o``."""
+    """The fractional positions in the input that belong to the output positions ``o``."""
     if coordinates == "pytorch_half_pixel" and out == 1:
         return np.zeros(1)
     if coordinates in ("half_pixel", "pytorch_half_pixel"):

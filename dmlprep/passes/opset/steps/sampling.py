@@ -1,4 +1,4 @@
-"""Sampling at computed positions: GridSample, DeformConv, AffineGrid, and also Col2Im and RoiAlign."""
+"""Lower operators that sample at computed positions (GridSample, DeformConv, RoiAlign), AffineGrid and Col2Im."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
 
 
 class _Image:
-    """The image to sample: x as [N, C, elements], the spatial sizes as floats, and the rule for positions outside."""
+    """The image to sample: x as [N, C, elements], its spatial sizes as floats, and the rule for positions outside.
+
+    ``padding`` and ``align`` are GridSample's attributes padding_mode and align_corners.
+    """
 
     def __init__(self, b: Builder, x: ir.Value, padding: str, align: bool) -> None:
         rank, dtype = b.need_rank(x), b.need_dtype(x)
@@ -25,12 +28,12 @@ class _Image:
         self.padding, self.align = padding, align
 
     def border(self, b: Builder, axis: int) -> tuple[ir.Value, ir.Value]:
-        """Lowest and highest position along an axis."""
+        """The lowest and the highest position inside the image along an axis, in elements."""
         size, (low, top) = self.sizes[axis], (0.0, 1.0) if self.align else (-0.5, 0.5)
         return b.like(low, size), b.op("Sub", size, b.like(top, size))
 
     def reflected(self, b: Builder, axis: int, value: ir.Value) -> ir.Value:
-        """Positions mirrored at the borders; positions between the borders are unchanged."""
+        """Mirror positions outside the image at its borders; positions inside are unchanged."""
         low, high = self.border(b, axis)
         outside = b.op("Or", b.op("Less", value, low), b.op("Greater", value, high))
         return b.op("Where", outside, _reflect(b, value, low, high), value)
@@ -41,7 +44,7 @@ def _clip(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Valu
 
 
 def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    """A wave between the borders: low + range - |(value - low) mod 2 range - range|."""
+    """Mirror positions into [low, high]: low + range - |(value - low) mod 2 range - range|."""
     extent = b.op("Sub", high, low)
     # An empty range (one element) reflects to itself.
     safe = b.op("Max", extent, b.like(1e-6, extent))
@@ -52,7 +55,10 @@ def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
 
 
 def _pixels(b: Builder, image: _Image, index: Sequence[ir.Value]) -> ir.Value:
-    """Elements [N, C, P] at whole positions ``index`` (each [N, 1, P]), with the padding rule for positions outside."""
+    """Gather the elements [N, C, P] at whole positions, for positions outside by the image's padding rule.
+
+    ``index``: for each axis, P positions [N, 1, P].
+    """
     linear: ir.Value | None = None
     inside: ir.Value | None = None
     for axis, (at, size) in enumerate(zip(index, image.sizes, strict=True)):
@@ -73,7 +79,10 @@ def _pixels(b: Builder, image: _Image, index: Sequence[ir.Value]) -> ir.Value:
 
 
 def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.Value:
-    """Interpolated elements [N, C, P] at positions ``at`` (each [N, 1, P])."""
+    """Interpolate the elements [N, C, P] at fractional positions; ``mode`` is nearest, linear or cubic.
+
+    ``at``: for each axis, P positions [N, 1, P].
+    """
     if mode == "nearest":
         return _pixels(b, image, at)
     floors = [b.op("Floor", a) for a in at]
@@ -97,7 +106,10 @@ def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.
 
 
 def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
-    """Weight of one of four neighbours by cubic convolution with a = -0.75, at ``part`` after the second."""
+    """Weight of neighbour ``tap`` (0 to 3) in a cubic interpolation with a = -0.75.
+
+    ``part``: the distance of the position from neighbour 1, from 0 to 1.
+    """
     a = -0.75
     inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
     one, two = b.like(1, part), b.like(2, part)
@@ -110,7 +122,7 @@ def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
 
 
 def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
-    """Rename linear to bilinear and cubic to bicubic; for volumes, gather the samples."""
+    """Rename the modes linear and cubic to bilinear and bicubic; for volumes, write gathers of the samples."""
     if b.need_rank(b.need(0)) != 4:
         return grid_sample_16(b)
     b.set_attr(mode=_MODES[b.attr("mode", "linear")])
@@ -118,7 +130,7 @@ def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
 
 
 def grid_sample_16(b: Builder) -> list[ir.Value | None]:
-    """Gather the neighbours of every position."""
+    """Write GridSample as gathers of the neighbours of every position, times their weights."""
     x, grid = b.need(0), b.need(1)
     axes = b.need_rank(x) - 2
     mode = {v: k for k, v in _MODES.items()}.get(b.attr("mode"), b.attr("mode", "linear"))
@@ -151,14 +163,18 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
 
 
 def deform_conv_19(b: Builder) -> list[ir.Value | None]:
-    """Bilinear samples at the shifted positions of the kernel, times the mask, times the weights."""
+    """Write bilinear samples at the shifted positions of the kernel, times the mask, times the weights.
+
+    Raises:
+        CannotLower: shapes are not fixed, or there are not two spatial dimensions.
+    """
     x, weights, offset, bias, mask = b.need(0), b.need(1), b.need(2), b.input(3), b.input(4)
     shapes = [b.values.static_shape(v) for v in (x, weights, offset)]
     if shapes[0] is None or shapes[1] is None or shapes[2] is None:
-        raise CannotLower("its shapes are not fixed", in_function=True)
+        raise CannotLower("its shapes are not fixed: pin the free dimensions of the model", in_function=True)
     (batch, channels, *_), (filters, per_group, *kernel), (_, _, *outs) = shapes[0], shapes[1], shapes[2]
     if len(kernel) != 2:
-        raise CannotLower("its rewriting is for two spatial dimensions")
+        raise CannotLower("dmlprep rewrites it only with two spatial dimensions")
     strides, dilations = (b.attr(name) or [1, 1] for name in ("strides", "dilations"))
     pads = b.attr("pads") or [0] * 4
     offset_groups, group = b.attr("offset_group", 1), b.attr("group", 1)
@@ -186,7 +202,7 @@ def deform_conv_19(b: Builder) -> list[ir.Value | None]:
 
 
 def col2im_18(b: Builder) -> list[ir.Value | None]:
-    """A transposed convolution whose kernel puts each row of a block at its place."""
+    """Write a transposed convolution with a constant kernel that puts each element of a block in its place."""
     x = b.need(0)
     image = [int(i) for i in b.need_constant(b.need(1), "its image shape")]
     block = [int(i) for i in b.need_constant(b.need(2), "its block shape")]
@@ -206,14 +222,16 @@ def col2im_18(b: Builder) -> list[ir.Value | None]:
 
 
 def affine_grid_20(b: Builder) -> list[ir.Value | None]:
-    """Positions along each axis, from a Range of a scalar, as a matrix times theta.
+    """Write the positions along each axis, from Range of scalars, as a matrix, and multiply it by theta.
 
-    ONNX's function body passes tensors of one element to Range. ONNX Runtime does not load such a model.
+    ONNX's function body cannot be used: it passes tensors of one element to Range, which ONNX Runtime does not load.
     """
     theta, size = b.need(0), b.need(1)
     elements = b.values.static_shape(size)
     if elements not in ([4], [5]):
-        raise CannotLower(f"the number of sizes in {size.name!r} is not known", in_function=True)
+        raise CannotLower(
+            f"the number of sizes in {size.name!r} is unknown: pin the free dimensions of the model", in_function=True
+        )
     dtype, axes = b.need_dtype(theta), elements[0] - 2
     work = dtype if dtype == T.DOUBLE else T.FLOAT
     spatial = b.op("Slice", size, b.ints(2), b.ints(elements[0]), b.ints(0))
@@ -233,7 +251,10 @@ def affine_grid_20(b: Builder) -> list[ir.Value | None]:
 
 
 def _normalized(b: Builder, index: ir.Value, count: ir.Value, *, align: bool) -> ir.Value:
-    """Positions from -1 to 1: at the middles of elements, or with ``align`` from the first to the last element."""
+    """Map the indices of ``count`` elements to positions from -1 to 1.
+
+    -1 and 1 are the outer edges of the first and the last element; with ``align``, their middles.
+    """
     one, two = b.like(1, index), b.like(2, index)
     if not align:
         return b.op("Sub", b.op("Div", b.op("Add", b.op("Mul", index, two), one), count), one)
@@ -244,9 +265,9 @@ def _normalized(b: Builder, index: ir.Value, count: ir.Value, *, align: bool) ->
 
 
 def roi_align_16(b: Builder) -> list[ir.Value | None] | None:
-    """Older versions know output_half_pixel only."""
+    """Drop the mode output_half_pixel, the only one of older versions; other modes cannot be lowered."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
-        raise CannotLower("older versions shift its regions by half a pixel")
+        raise CannotLower("older versions of the operator shift its regions by half a pixel")
     b.set_attr(coordinate_transformation_mode=None)
     return None
 

@@ -1,4 +1,4 @@
-"""Scatters with reductions, cache updates, triangles and running products."""
+"""Lower ScatterElements and ScatterND with a reduction, TensorScatter, Trilu and CumProd."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import onnx_ir as ir
 from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T, value_range
 
 _LARGEST = 1 << 26
-"""The most elements of a rewrite by comparison (64 Mi: 256 MiB of FP32)."""
+"""Limit on the elements of the intermediate tensor of ``_scatter_reduce`` (64 Mi elements: 256 MiB of FP32)."""
 
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
 def _neutral(reduction: str, dtype: int) -> float | int:
-    """The neutral element of a reduction."""
+    """The neutral element of a reduction ("add", "mul", "max", "min") in an element type."""
     low, high = value_range(dtype)
     return {"add": 0, "mul": 1, "max": low, "min": high}[reduction]
 
@@ -25,14 +25,18 @@ def _neutral(reduction: str, dtype: int) -> float | int:
 def _scatter_reduce(
     b: Builder, data: ir.Value, where: ir.Value, updates: ir.Value, axis: int, reduction: str
 ) -> ir.Value:
-    """Reduce every element of ``updates`` into the element of ``data`` at the position in ``where`` along ``axis``.
+    """Write a scatter with a reduction: combine each element of ``updates`` with the element of ``data`` it belongs to.
 
-    ``data`` is [..., I, ...]; ``where`` and ``updates`` are [..., J, ...], with the same sizes in all other dimensions.
+    ``where`` has the index of that element along ``axis``. ``data`` is [..., I, ...]; ``where`` and ``updates`` are
+    [..., J, ...]. The sizes of all other dimensions are equal.
+
+    Raises:
+        CannotLower: the comparison of all indices with all positions has too many elements.
     """
     sizes = [b.values.static_shape(v) for v in (data, updates)]
     held = math.prod(sizes[1]) * sizes[0][axis] if sizes[0] is not None and sizes[1] is not None else 0
     if held > _LARGEST:
-        raise CannotLower(f"its rewriting needs {held} elements in memory")
+        raise CannotLower(f"its rewriting would need {held} elements in memory, at most {_LARGEST} are allowed")
     dtype, rank = b.need_dtype(data), b.need_rank(data)
     length = b.dim(data, axis)
     column = b.op("Reshape", b.op("Range", b.scalar(0), b.op("Squeeze", length, b.ints(0)), b.scalar(1)), b.ints(-1, 1))
@@ -45,7 +49,10 @@ def _scatter_reduce(
 
 
 def _reduction(b: Builder) -> str:
-    """The reduction that older versions lack; empty for none."""
+    """The node's reduction, if it must be rewritten; empty if it has none, or one that the target has.
+
+    It also removes the attribute ``reduction`` = "none" where the version before lacks the attribute.
+    """
     reduction = str(b.attr("reduction", "none"))
     if reduction not in ("none", *_REDUCE):
         raise CannotLower(f"ONNX has no reduction {reduction[:40]!r}")
@@ -57,7 +64,7 @@ def _reduction(b: Builder) -> str:
 
 
 def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
-    """reduction: compare every index with every position."""
+    """Write a reduction by comparing every index with every position; without a reduction, leave the node."""
     reduction = _reduction(b)
     if not reduction:
         return None
@@ -65,22 +72,28 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
     axis = b.attr("axis", 0) % b.need_rank(data)
     shapes = b.values.static_shape(data), b.values.static_shape(updates)
     if shapes[0] is None or shapes[1] is None:
-        raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
+        raise CannotLower(
+            f"reduction {reduction} needs fixed shapes: pin the free dimensions of the model", in_function=True
+        )
     for i, (size, update_size) in enumerate(zip(shapes[0], shapes[1], strict=True)):
         if i != axis and size != update_size:
-            raise CannotLower(f"reduction {reduction} on a part of dimension {i}")
+            raise CannotLower(
+                f"reduction {reduction} has no older form where the updates cover only a part of dimension {i}"
+            )
     return [_scatter_reduce(b, data, where, updates, axis, reduction)]
 
 
 def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
-    """reduction: compare every index with every row of the flattened data."""
+    """Write a reduction by comparing every index with every row of the flattened data; otherwise leave the node."""
     reduction = _reduction(b)
     if not reduction:
         return None
     data, where, updates = b.need(0), b.cast(b.need(1), T.INT64), b.need(2)
     shapes = b.values.static_shape(data), b.values.static_shape(where)
     if shapes[0] is None or shapes[1] is None:
-        raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
+        raise CannotLower(
+            f"reduction {reduction} needs fixed shapes: pin the free dimensions of the model", in_function=True
+        )
     depth = shapes[1][-1]
     outer = shapes[0][:depth]
     rest, count = math.prod(shapes[0][depth:]), math.prod(shapes[1][:-1])
@@ -94,7 +107,7 @@ def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
 
 
 def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
-    """A cache update: each sample's elements go to positions counted from its own index."""
+    """Write a cache update as ScatterElements: each sample's elements go to positions from that sample's start on."""
     cache, update, start = b.need(0), b.need(1), b.input(2)
     rank = b.need_rank(cache)
     axis = b.attr("axis", -2) % rank
@@ -109,7 +122,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
 
 
 def trilu_14(b: Builder) -> list[ir.Value | None]:
-    """Compare column and row, and keep the elements on one side of the diagonal."""
+    """Compare column and row numbers, and set the elements on the other side of the diagonal to 0."""
     x, k = b.need(0), b.input(1)
     rank = b.need_rank(x)
     sizes = [b.op("Squeeze", b.dim(x, rank - 2 + i), b.ints(0)) for i in range(2)]
@@ -125,11 +138,11 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
 
 
 def cum_prod_26(b: Builder) -> list[ir.Value | None]:
-    """Running products by doubling: after step k each element is the product of the last 2^k elements."""
+    """Write running products by doubling: after step k each element is the product of the last 2^k elements."""
     x, axis = b.need(0), b.need(1)
     shape = b.values.static_shape(x)
     if shape is None:
-        raise CannotLower("the size of the axis is not known", in_function=True)
+        raise CannotLower("the size of its axis is unknown: pin the free dimensions of the model", in_function=True)
     rank = len(shape)
     known = b.values.constant(axis)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Shape operators: Squeeze, Unsqueeze, Reshape, Shape, Split, Pad, ConstantOfShape."""
+"""Lower shape operators: Squeeze, Unsqueeze, Reshape, Shape, Split, Pad, ConstantOfShape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlprep.passes.opset.steps.reductions import chosen_axes
 
 
 def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
-    """axes: input -> attribute."""
+    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape."""
     axes = b.input(1)
     if axes is None:
         return None
@@ -28,7 +28,7 @@ def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
-    """axes: input -> attribute."""
+    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape."""
     axes = b.need(1)
     known = b.values.constant(axes)
     if known is None:
@@ -36,7 +36,9 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
         rank = b.need_rank(x)
         counted = b.values.static_shape(axes)
         if counted is None:
-            raise CannotLower(f"the number of axes ({axes.name!r}) is not known", in_function=True)
+            raise CannotLower(
+                f"the number of axes ({axes.name!r}) is unknown: pin the free dimensions of the model", in_function=True
+            )
         mask = chosen_axes(b, axes, rank + (counted[0] if counted else 1), all_if_empty=False)
         old = b.cast(b.op("Not", mask), T.INT64)
         # The k-th old dimension is where the running count of old dimensions is k.
@@ -52,7 +54,7 @@ _KEEP_COUNT = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Ident
 
 
 def _never_empty(b: Builder, value: ir.Value) -> bool:
-    """Return whether a value surely has elements: by its own shape, or by the shape before a reshape."""
+    """Return whether a value surely has elements: its shape, or the shape before reshapes and casts, is static."""
     at: ir.Value | None = value
     while at is not None:
         static = b.values.static_shape(at)
@@ -66,7 +68,7 @@ def _never_empty(b: Builder, value: ir.Value) -> bool:
 
 
 def reshape_14(b: Builder) -> list[ir.Value | None] | None:
-    """allowzero: a 0 in the shape means an empty dimension, not the input's."""
+    """Drop allowzero where the shape surely has no 0; otherwise write nodes that give empty dimensions."""
     x, wanted = b.need(0), b.need(1)
     shape = b.values.constant(wanted)
     sizes = known_in_parts(b.values, wanted) if b.attr("allowzero", 0) else ()
@@ -86,14 +88,17 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
-    """Reshape to a shape that is known at run time only, whose zeros mean empty dimensions.
+    """Write a Reshape to a shape that is only known at run time, and whose zeros mean empty dimensions.
 
-    A shape with zeros becomes ones first, with enough elements for that, and the result is sliced to its size. Without
-    zeros, nothing is added and nothing sliced.
+    If the shape has zeros, the nodes reshape to ones instead, after padding ``x`` to enough elements, and slice the
+    result to the shape. Otherwise the padding and the slice have no effect.
     """
     counted = b.values.static_shape(wanted)
     if counted is None:
-        raise CannotLower("allowzero is set, and the rank of its output is not known", in_function=True)
+        raise CannotLower(
+            "allowzero is set, and the rank of its output is unknown: pin the free dimensions of the model",
+            in_function=True,
+        )
     zero = b.scalar(0)
     filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
     lacking = b.op("Sub", b.op("ReduceProd", filled, b.ints(0), keepdims=1), b.op("Size", x))
@@ -105,7 +110,7 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
 
 
 def shape_15(b: Builder) -> list[ir.Value | None] | None:
-    """start and end: a Slice of the whole shape."""
+    """Write start and end as a Slice of the whole shape; without them, leave the node."""
     start, end = b.attr("start", 0), b.attr("end")
     if not start and end is None:
         b.set_attr(start=None)
@@ -119,7 +124,7 @@ def shape_15(b: Builder) -> list[ir.Value | None] | None:
 
 
 def split_18(b: Builder) -> list[ir.Value | None] | None:
-    """num_outputs: pieces of ceil(size / n), the last one smaller."""
+    """Replace num_outputs by explicit sizes: ceil(size / n) each, the last one smaller if needed."""
     count = b.attr("num_outputs")
     if count is None:
         return None
@@ -140,7 +145,7 @@ def split_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def split_13(b: Builder) -> list[ir.Value | None] | None:
-    """split: input -> attribute; sizes computed at run time become slices."""
+    """Move constant sizes to the attribute split. For sizes that are computed at run time, write a Slice each."""
     sizes = b.input(1)
     if sizes is None:
         return None
@@ -159,7 +164,7 @@ def split_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def pad_18(b: Builder) -> list[ir.Value | None] | None:
-    """axes: pads for some dimensions become pads for all."""
+    """Extend the pads of the dimensions in the input axes to pads of all dimensions."""
     axes = b.input(3)
     if axes is None:
         return None
@@ -186,7 +191,7 @@ def _all_pads(b: Builder, axes: ir.Value, pads: ir.Value, rank: int) -> ir.Value
 
 
 def pad_19(b: Builder) -> list[ir.Value | None] | None:
-    """mode wrap: Gather at the positions modulo the size, one dimension after the other."""
+    """Write mode wrap as Gather at positions modulo the size, one dimension after the other; leave other modes."""
     if b.attr("mode", "constant") != "wrap":
         return None
     x, axes = b.need(0), b.input(3)
@@ -202,7 +207,7 @@ def pad_19(b: Builder) -> list[ir.Value | None] | None:
 
 
 def constant_of_shape_20(b: Builder) -> list[ir.Value | None] | None:
-    """Fill values of types that opset 9 lacks: fill with another type and cast."""
+    """Fill with FP32 and cast, for the types of fill values that the older version lacks; leave other nodes."""
     value = b.node.attributes.get("value")
     tensor = value.as_tensor() if value is not None else None
     lacking = (T.BFLOAT16, T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ)

@@ -1,4 +1,4 @@
-"""Fourier transforms: the axis of DFT, and DFT and STFT as products with cosines and sines."""
+"""Lower Fourier transforms: the axis of DFT at opset 20, and DFT and STFT as products with cosines and sines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ Matrix = NDArray[np.float64]
 
 
 def dft_20(b: Builder) -> list[ir.Value | None] | None:
-    """axis: input -> attribute. The shapes give a run-time axis; otherwise the graph tries every axis."""
+    """Move the axis to the attribute. For a run-time axis, deduce it from the shapes, or compute every axis and select.
+
+    Raises:
+        CannotLower: the axis is computed at run time, and shapes or attributes do not allow this.
+    """
     x, axis = b.need(0), b.input(2)
     rank = b.need_rank(x)
     chosen: int | None = rank - 2
@@ -27,7 +31,11 @@ def dft_20(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _moved_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> int | None:
-    """The one axis whose size changes; ``None`` if no size changes, and the graph must try all axes."""
+    """The axis that the transform changes in size; ``None`` if no size changes, so that all axes must be computed.
+
+    Raises:
+        CannotLower: the shapes are unknown, or the node has a length or is one-sided and no size changes.
+    """
     before, after = b.values.static_shape(x), b.values.static_shape(b.node.outputs[0])
     if before is not None and after is not None and len(before) == len(after):
         moved = [i for i in range(rank - 1) if before[i] != after[i]]
@@ -49,15 +57,15 @@ def _any_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> ir.Value | 
 
 
 def dft_17(b: Builder) -> list[ir.Value | None]:
-    """Products with constant matrices of cosines and sines; the transformed size must be known."""
+    """Write products with constant matrices of cosines and sines; the size of the axis must be known."""
     x, length = b.need(0), b.input(1)
     shape = b.values.dims(x)
     if shape is None:
-        raise CannotLower("the rank of its input is not known", in_function=True)
+        raise CannotLower("the rank of its input is unknown: pin the free dimensions of the model", in_function=True)
     axis = b.attr("axis", 1) % len(shape)
     size = shape[axis]
     if not isinstance(size, int):
-        raise CannotLower("the size of its axis is not known")
+        raise CannotLower("the size of its axis is unknown: pin the free dimensions of the model")
     inverse, onesided = bool(b.attr("inverse", 0)), bool(b.attr("onesided", 0))
     points = 2 * (size - 1) if inverse and onesided else size
     if length is not None:
@@ -66,11 +74,17 @@ def dft_17(b: Builder) -> list[ir.Value | None]:
 
 
 def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inverse: bool, onesided: bool) -> ir.Value:
-    """DFT of ``points`` points along ``axis`` of x [..., size, ..., 1 or 2]."""
+    """Write the DFT of ``points`` points along ``axis`` of x [..., size, ..., 1 (real) or 2 (complex)].
+
+    Returns the result [..., bins, ..., 2]; the last dimension is 1 if it is inverse and onesided.
+    """
     rank = b.need_rank(x)
     parts = (b.values.dims(x) or [None])[-1]
     if parts not in (1, 2):
-        raise CannotLower("whether its input is complex is not known")
+        raise CannotLower(
+            "the last axis of its input is unknown, so it might be real or complex: "
+            "pin the free dimensions of the model"
+        )
     dtype = b.need_dtype(x)
     used = min(size, points // 2 + 1 if inverse and onesided else points)
     if used < size:
@@ -100,19 +114,19 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
 
 
 def stft_17(b: Builder) -> list[ir.Value | None]:
-    """Gather the frames, multiply them by the window, and take the DFT of each."""
+    """Gather the frames, multiply them by the window, and write the DFT of each; sizes and step must be known."""
     signal, step, window, length = b.need(0), b.need(1), b.input(2), b.input(3)
     shape = b.values.dims(signal)
     samples = shape[1] if shape is not None else None
     if not isinstance(samples, int):
-        raise CannotLower("the length of its signal is not known", in_function=True)
+        raise CannotLower("the length of its signal is unknown: pin the free dimensions of the model", in_function=True)
     stride = int(b.need_constant(step, "its frame step").reshape(-1)[0])
     window_shape = b.values.static_shape(window)
     if length is not None:
         points = int(b.need_constant(length, "its frame length").reshape(-1)[0])
     elif window is not None:
         if window_shape is None:
-            raise CannotLower("the length of its window is not known")
+            raise CannotLower("the length of its window is unknown: pin the free dimensions of the model")
         points = window_shape[0]
     else:
         points = samples

@@ -1,4 +1,4 @@
-"""Casts, constants, and new attributes whose defaults have no effect."""
+"""Lower casts, constants, attributes at their defaults, and several operators with newer attributes or types."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FLOAT8 = {T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ, T.F
 
 
 def drop_defaults(b: Builder) -> None:
-    """Remove attributes that the version before lacks, where they have their default values.
+    """Remove attributes that the version before lacks, if they have their default values.
 
     Raises:
-        CannotLower: one has another value.
+        CannotLower: such an attribute has another value than its default.
     """
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
@@ -31,7 +31,11 @@ def drop_defaults(b: Builder) -> None:
 
 
 def cast(b: Builder) -> None:
-    """Drop saturate, which concerns float8 only, and round_mode, which concerns float8e8m0 only."""
+    """Drop saturate and round_mode, which only concern casts to float8; for float8, drop them only at their defaults.
+
+    Raises:
+        CannotLower: a cast to float8 has another value than the default.
+    """
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     older = schema_at(b.node.op_type, schema.since_version - 1)
@@ -41,20 +45,20 @@ def cast(b: Builder) -> None:
 
 
 def cast_like(b: Builder) -> list[ir.Value | None] | None:
-    """A Cast, where the target type is known."""
+    """Write a Cast to the second input's type if that is known; otherwise drop attributes at their defaults."""
     to = b.values.dtype(b.need(1))
     if to:
         saturate = b.attr("saturate") if to in _FLOAT8 else None
         mode = b.attr("round_mode") if to == T.FLOAT8E8M0 else None
         return [b.op("Cast", b.need(0), to=to, saturate=saturate, round_mode=mode, version=b.version)]
     if b.version < 19:
-        raise CannotLower(f"the element type of {b.need(1).name!r} is not known", in_function=True)
+        raise CannotLower(f"the element type of {b.need(1).name!r} is unknown", in_function=True)
     drop_defaults(b)
     return None
 
 
 def constant_12(b: Builder) -> None:
-    """value_int, value_floats ... become a tensor."""
+    """Replace value_int, value_floats and similar attributes by the attribute value, a tensor."""
     held = b.node.attributes
     if any(attr.is_ref() for attr in held.values()):
         raise CannotLower("its value is a parameter of a model-local function", in_function=True)
@@ -65,7 +69,7 @@ def constant_12(b: Builder) -> None:
 
 
 def arg_12(b: Builder) -> list[ir.Value | None] | None:
-    """select_last_index: the first index in the reversed input."""
+    """Write select_last_index = 1 as the first index in the reversed input; otherwise drop the attribute."""
     if not b.attr("select_last_index", 0):
         b.set_attr(select_last_index=None)
         return None
@@ -77,7 +81,11 @@ def arg_12(b: Builder) -> list[ir.Value | None] | None:
 
 
 def dropout_12(b: Builder) -> list[ir.Value | None] | None:
-    """ratio: input -> attribute. At inference both versions do nothing."""
+    """Move ratio to the attribute (both versions do nothing at inference); write a used mask as ones.
+
+    Raises:
+        CannotLower: training_mode is true or computed at run time.
+    """
     training = b.input(2)
     if training is not None and bool(b.need_constant(training, "its training mode").any()):
         raise CannotLower("it drops elements at random (training_mode is true)")
@@ -93,7 +101,7 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
 
 
 def extreme_12(b: Builder) -> list[ir.Value | None] | None:
-    """64-bit integers have no wider type: compare the inputs one after the other."""
+    """Compare 64-bit integers, which have no wider type, one input after the other; leave nodes of other types."""
     if b.values.dtype(b.need(0)) not in (T.INT64, T.UINT64):
         return None
     best = b.need(0)
@@ -105,7 +113,7 @@ def extreme_12(b: Builder) -> list[ir.Value | None] | None:
 
 
 def mod_28(b: Builder) -> list[ir.Value | None] | None:
-    """fmod 0 of floating-point numbers: the remainder of fmod 1, moved to the divisor's sign."""
+    """Write fmod 0 of floating-point numbers as fmod 1, corrected to the divisor's sign; leave other nodes."""
     if b.attr("fmod", 0) or b.need_dtype(b.need(0)) not in (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16):
         return None
     x, y = b.need(0), b.need(1)
@@ -117,14 +125,14 @@ def mod_28(b: Builder) -> list[ir.Value | None] | None:
 
 
 def range_27(b: Builder) -> None:
-    """stash_type 1: half precision is computed in float."""
+    """Drop stash_type 1, the default: half precision, which older versions lack, then computes in FP32 by casts."""
     if b.attr("stash_type", 1) == 1:
         b.set_attr(stash_type=None)
     drop_defaults(b)
 
 
 def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
-    """mode CRD: the channel before the block's row and column."""
+    """Write mode CRD as the default mode DCR and a transpose of its channels; otherwise drop the attribute."""
     if b.attr("mode", "DCR") == "DCR":
         b.set_attr(mode=None)
         return None
@@ -136,13 +144,13 @@ def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
 
 
 def has_element_18(b: Builder) -> list[ir.Value | None] | None:
-    """The constant false without an input, true with a tensor or a sequence."""
+    """Write a constant: false without an input, true for a tensor or a sequence; leave a node on an optional."""
     x = b.input(0)
     return None if x is not None and _may_be_optional(b, x) else [b.const(np.array(x is not None))]
 
 
 def get_element_18(b: Builder) -> list[ir.Value | None] | None:
-    """An Identity, where the input is a tensor or a sequence."""
+    """Write an Identity if the input is a tensor or a sequence; leave a node on an optional."""
     return None if _may_be_optional(b, b.need(0)) else [b.op("Identity", b.need(0))]
 
 

@@ -1,1 +1,1 @@
-"""From FP32 to FP16: which node computes in which type, and the converted graph."""
+"""Convert FP32 to FP16: decide which node computes in which type, and rewrite the graph."""

@@ -1,6 +1,7 @@
-"""Constants on the way to FP16.
+"""Decide for each constant what happens to it in FP16.
 
-Masks are raised as far as is safe. Readers of constants with too much loss stay in FP32.
+Attention masks become less extreme, as far as is safe. A constant that would lose too much is multiplied by a power of
+two; if that is not safe, the nodes that read it stay in FP32.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from dmlprep.passes.precision.view import View, scalar
 __all__ = ["NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
 _LOW_ENOUGH = FP16_MAX / 8
-"""Masks up to here stay unchanged: the sum of eight still fits FP16."""
+"""Masks up to this magnitude stay unchanged: the sum of eight still fits FP16."""
 
 _SMALL = 1 << 16
-"""Constants up to this size are read even if only FP32 nodes use them: they may be masks that reach FP16 nodes."""
+"""Constants of at most this many elements are read even if only FP32 nodes use them: FP16 nodes may use the result."""
 
 _THREADS = min(4, os.cpu_count() or 1)
-"""Threads that read constants: numpy works without Python's lock, and each thread reads one piece of one tensor."""
+"""Number of threads that measure constants. numpy works without Python's lock, and each thread reads in pieces."""
 
 NEEDS_FP64 = "needs-fp64"
-"""The rule for constants that exceed FP32: their readers keep their type."""
+"""Name of the rule for FP64 constants outside FP32's range: the nodes that read them stay in FP64."""
 
 _FP32_MAX, _FP32_NORMAL = 3.4028234663852886e38, 2.0**-126
 _FACTOR_LOSS = 2.0**-7  # of the largest factor of a BatchNormalization: a quarter of the bound of FP16 parity
@@ -43,15 +44,18 @@ _TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
 
 @dataclass
 class Constants:
-    """The decisions about constants.
+    """The decisions about the constants of a model.
 
     Attributes:
-        limits: value -> magnitude at which its elements are clamped, where that is not 65504.
-        losses: the loss of each measured constant, by value.
-        masks: value -> the new magnitude of its mask entries.
-        bounds: limits of Clip; FP16's lowest and highest finite values replace them.
-        rescaled: constants to multiply by a power of two instead, before the conversion.
-        measured: ``id(tensor)`` -> the tensor and its loss, so that a second call reads no tensor again.
+        limits: value -> magnitude to which its elements are clamped, if that is not 65504.
+        keep: nodes that must stay in FP32 because of a constant, with the reason.
+        losses: value -> its rounding loss in FP16; constants that only FP32 nodes read are left out.
+        masks: value -> the new magnitude of its mask entries, for each mask that must change.
+        bounds: constants beyond 65504 that only bound a Clip (or fill a Pad); FP16's lowest or highest finite value
+            replaces them.
+        kept_for: value -> the rule that keeps its readers in FP32.
+        rescaled: constants to multiply by a power of two before the conversion, instead of keeping their readers.
+        measured: ``id(tensor)`` -> the tensor and its loss, so that a second call of ``judge`` need not read it.
     """
 
     limits: dict[ir.Value, float] = field(default_factory=dict)
@@ -75,17 +79,17 @@ class _Read:
 
     @property
     def beyond_fp32(self) -> bool:
-        """Return whether the constant exceeds even FP32."""
+        """Return whether an FP64 constant is outside FP32's range: too large, or smaller than its smallest normal."""
         peak = self.loss.peak
         return self.tensor.dtype == ir.DataType.DOUBLE and (peak > _FP32_MAX or 0 < peak < _FP32_NORMAL)
 
 
 def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -> Constants:
-    """Read every constant that a node would use in FP16, once.
+    """Read each constant that a node would use in FP16 once, and decide what happens to it. The model is unchanged.
 
     Args:
-        full: nodes that stay in FP32 anyway; constants that only they read are ignored.
-        known: the result from before some constants were rescaled; its measured tensors are not read again.
+        full: nodes that stay in FP32 anyway; large constants that only they read are ignored.
+        known: the result of an earlier call, before constants were rescaled; its tensors are not read again.
     """
     decided = Constants(measured=dict(known.measured) if known is not None else {})
     fp32_nodes = set(full)
@@ -125,7 +129,7 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
 
 
 def _mask(view: View, one: _Read, fp32_nodes: set[ir.Node]) -> Mask | None:
-    """Return the mask that a constant is; ``None`` if it is not a mask, or needs no change."""
+    """Return the facts about a constant as a mask; ``None`` if it is not a mask, or needs no change."""
     peak, readers = one.loss.peak, one.value.consumers()
     if peak <= _LOW_ENOUGH or not readers or _is_bound(one.value, readers):
         return None
@@ -138,17 +142,23 @@ def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
 
 
 def _restored(view: View, constants: Constants) -> None:
-    """Keep in FP32 the divisions by a power of two whose results exceed FP16, and their readers."""
+    """Keep in FP32 the inserted divisions by a power of two whose results are out of FP16's range, and their readers.
+
+    The result is added to ``constants.keep``.
+    """
     for node in view.order:
         size = node.meta.get(RESTORES)
         if size is not None and not in_range(size):
-            text = f"it brings back values of {size:.2g}"
+            text = f"its result reaches {size:.2g}, above 65504"
             constants.keep[node] = Reason("rescaled", text)
             _follow_scale(view, node, size, "rescaled", text, constants)
 
 
 def _rescales(view: View, one: _Read, constants: Constants, *, at_no_cost: bool = False) -> bool:
-    """Plan to multiply the constant by a power of two, if all its readers can divide by it again."""
+    """Plan to multiply the constant by a power of two, and return whether that is possible and safe.
+
+    The plan is added to ``constants.rescaled``. ``at_no_cost``: only if the plan adds no node.
+    """
     if set(one.value.consumers()) != set(one.readers) or view.constant(one.value) is None:
         return False
     planned = plan_rescale(view, one.value, one.tensor, one.loss, at_no_cost=at_no_cost)
@@ -234,7 +244,9 @@ def _below(view: View, one: _Read, constants: Constants) -> None:
             if number is not None and (chain := _floor_chain(view, node, abs(number))):
                 _keep(constants, value, [node], "constant-too-small", text)
                 for reader in chain:
-                    constants.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
+                    constants.keep.setdefault(
+                        reader, Reason("constant-too-small", f"needs its epsilon to avoid a division by zero: {text}")
+                    )
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
             rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-small"
             _keep(constants, value, [node], rule, text)
@@ -242,13 +254,16 @@ def _below(view: View, one: _Read, constants: Constants) -> None:
 
 
 def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, constants: Constants) -> None:
-    """Keep in FP32 the readers of a result out of range, until it is back in range."""
+    """Keep in FP32 the nodes after ``start``, whose result has the magnitude ``scale``, until it is in range again.
+
+    The nodes are added to ``constants.keep``.
+    """
     for reader in out_of_range(view, start, scale):
         constants.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
 
 
 def _variances(view: View, one: _Read, constants: Constants) -> None:
-    """Keep a BatchNormalization whose factors change: a variance may be as small as the epsilon added to it."""
+    """Keep in FP32 each BatchNormalization whose factors scale / sqrt(variance + epsilon) would change in FP16."""
     value = one.value
     for node in one.readers:
         if node.op_type != "BatchNormalization" or len(node.inputs) < 5 or node.inputs[4] is not value:
@@ -268,7 +283,11 @@ def _variances(view: View, one: _Read, constants: Constants) -> None:
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
-    """The nodes that carry a value as small as ``floor`` to a division or logarithm; empty if there is none."""
+    """The nodes after ``start`` that carry its result to a division, a logarithm or an overflow; empty if none does.
+
+    ``floor`` is the lower bound (epsilon) that ``start`` gives its result. Only nodes where the bound or its image is
+    outside FP16's safe range are listed.
+    """
     chain: list[ir.Node] = []
     stack = [(start, floor)]
     visited: set[ir.Node] = set()
@@ -301,7 +320,7 @@ def _outside(floor: float) -> bool:
 
 
 def _divides_soon(node: ir.Node) -> bool:
-    """Return whether the next node divides by the root, or takes its reciprocal."""
+    """Return whether the result of ``node``, a root, is used next as a divisor, or in a reciprocal or logarithm."""
     readers = [(v, r) for v in node.outputs for r in v.consumers()]
     readers += [(w, r) for v, n in readers if n.op_type in MOVES for w in n.outputs for r in w.consumers()]
     return any(_divides(reader, value) for value, reader in readers)

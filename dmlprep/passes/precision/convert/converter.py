@@ -35,10 +35,11 @@ class Converted:
     """The result of a conversion.
 
     Attributes:
+        changed: whether the model was changed.
         kept_fp32: name of each floating-point node that stays in FP32 -> the reason.
-        rules: rule -> how many nodes it kept.
-        casts: number of the remaining Cast nodes between floating-point types.
-        findings: findings about constants.
+        rules: name of a rule -> how many nodes it keeps in FP32.
+        casts: number of Cast nodes between floating-point types in the result.
+        findings: what happened to constants (DP401, DP402, DP408).
     """
 
     changed: bool
@@ -61,11 +62,13 @@ def convert(
     """Convert ``model`` to FP16 in place. Model-local functions are inlined.
 
     Args:
-        target: the target whose kernels count; ``None`` for any hardware.
-        keep_io: whether graph inputs and outputs keep their types, or the names of those that keep them.
-        keep: ``id(node)`` -> why it stays in FP32.
-        convert_anyway: ``id(node)`` -> why it is converted although the policy would keep it.
-        half_weights: whether a large weight that both FP32 and FP16 nodes read is stored in FP16 only.
+
+        target: the target whose DirectML kernels count; ``None``: all operators are assumed to have FP16 kernels.
+        level: the policy, which decides what else stays in FP32 (``policy.rules``).
+        keep_io: true if all graph inputs and outputs keep their types, or the names of those that keep them.
+        keep: ``id(node)`` -> why the node stays in FP32.
+        convert_anyway: ``id(node)`` -> why the node is converted although the policy would keep it.
+        half_weights: store a large weight that both FP32 and FP16 nodes read in FP16 only.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).
@@ -113,7 +116,7 @@ def _count_casts(model: ir.Model) -> int:
 
 
 def _rescaled(one: Rescale) -> Finding:
-    taker = label(one.division.node) if one.division.node is not None else f"a Mul behind {label(one.node)}"
+    taker = label(one.division.node) if one.division.node is not None else f"a new Mul after {label(one.node)}"
     if one.before.over:
         why = f"{one.before.over} of {one.before.size} values beyond {FP16_MAX:g} (largest {one.before.peak:g})"
     elif one.before.relative > one.after.relative:
@@ -122,8 +125,9 @@ def _rescaled(one: Rescale) -> Finding:
         why = f"largest value {one.before.peak:g}: sums of its products might exceed the range of FP16"
     return finding(
         "DP408",
-        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and then loses {one.after.relative:.2g}; "
-        f"{taker} divides by 2^{one.result}",
+        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, so that FP16 "
+        f"loses only {one.after.relative:.2g}; "
+        f"{taker} divides the result by 2^{one.result}",
         node=one.value.name or "",
         exponent=one.exponent,
         peak=one.before.peak,
@@ -150,7 +154,7 @@ def _findings(plan: Plan) -> list[Finding]:
 
 
 def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:
-    """Report a mask whose entries get other numbers in FP16."""
+    """Return the finding (DP401) for a mask whose entries become ``becomes`` in magnitude."""
     text = f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
     text += "still low enough that their softmax weight is 0"
     return _note("DP401", text, node=value.name or "", peak=loss.peak, becomes=becomes, over=loss.over)
@@ -161,7 +165,7 @@ def _note(code: str, text: str, *, node: str = "", **facts: Any) -> Finding:
 
 
 def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
-    """Report a constant whose readers stay in FP32."""
+    """Return the finding (DP401 or DP402) for a constant whose readers stay in FP32."""
     name = value.name or ""
     what = (
         f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
@@ -181,7 +185,7 @@ def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
 
 
 def _flushed(quiet: list[Loss]) -> Finding:
-    """Report all constants that lose small values, and are converted anyway."""
+    """Return one finding (DP402) for all constants that lose small values, and are converted anyway."""
     lost, size = sum(loss.flushed for loss in quiet), sum(loss.size for loss in quiet)
     worst = max(0.0, *(loss.relative for loss in quiet))
     text = f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
@@ -190,11 +194,11 @@ def _flushed(quiet: list[Loss]) -> Finding:
 
 
 def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
-    """Inline every function of ``model`` in place; return whether it changed.
+    """Inline every model-local function of ``model`` in place, and return whether the model changed.
 
     Args:
-        choices: ``id(node)`` -> why it was chosen; changed in place. A node of a function means its copies in every
-            call; a call means all nodes that replace it.
+        choices: maps of ``id(node)`` -> why the node was chosen. They are updated in place: a node in a function is
+            replaced by its copies in all calls, and a call by all nodes that replace it.
 
     Raises:
         ModelRefused: a function cannot be inlined (DP403).

@@ -1,4 +1,4 @@
-"""Attention masks: constants that only mean 'lower than any score', and how low they can be in FP16."""
+"""Attention masks: very large constants that only mean 'lower (or higher) than any score', and their values in FP16."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
 
 MASK = 57344.0
-"""The new magnitude of masks: 7 * 2**13. A sum with scores up to 8160 stays finite. The spacing of 32 absorbs scores
-below 16, so a row that is masked completely stays uniform, as in FP32 with -1e9."""
+"""The magnitude of masks in FP16: 7 * 2**13. A sum with scores up to 8160 stays finite. The spacing of 32 between FP16
+numbers of this size absorbs scores below 16, so a row that is masked completely stays uniform, as in FP32 with -1e9."""
 
 LEAST = 1024.0
-"""The least magnitude of a scaled mask: below it, the mask may no longer be lower than any score."""
+"""The least magnitude of a mask after its factors. A smaller mask might not be lower than any score."""
 
 _STEPS, _DEEPEST = 4096, 8
 _SMALL = 4096  # the most elements of a constant that is examined as a factor
@@ -34,12 +34,12 @@ _HIGH_ENDS = frozenset({"ArgMin", "ReduceMin", "Min"})
 
 @dataclass(frozen=True)
 class Mask:
-    """One mask.
+    """The facts about a constant that is a mask.
 
     Attributes:
-        limit: the largest magnitude of its entries.
-        compared: constants that it is compared with, which must have the same limit.
-        half: whether any node on its way computes in FP16; also true where only comparisons read it.
+        limit: the largest magnitude that its entries may have in FP16.
+        compared: constants that the mask is compared with, which must get the same limit.
+        half: whether a node that carries the mask to its end computes in FP16; also true if only comparisons read it.
     """
 
     limit: float
@@ -49,7 +49,16 @@ class Mask:
 
 @dataclass
 class _Trace:
-    """The observations along the ways of one constant: value -> (side, number of added masks, factor)."""
+    """The facts collected while one constant is followed through the graph.
+
+    Attributes:
+        state: each value computed from the constant -> its sign (-1, 1), the number of masks added into it, and the
+            factor by which the mask is multiplied.
+        deepest: the largest number of added masks; ``highest``, ``lowest``: the extreme factors.
+        ended: whether a way ends in an operator that ignores how extreme the mask is (Softmax).
+        compared: constants that the mask is compared with.
+        nodes: the floating-point nodes on the ways.
+    """
 
     state: dict[ir.Value, tuple[int, int, float]]
     deepest: int = 1
@@ -61,9 +70,9 @@ class _Trace:
 
 
 def side_of(tensor: ir.TensorProtocol, over: float = FP16_MAX) -> int:
-    """Return -1 if every finite value beyond ``over`` is negative, 1 if every one is positive, and 0 otherwise.
+    """Return the sign of the finite values whose magnitude exceeds ``over``: -1 or 1 if they share it, otherwise 0.
 
-    The tensor is read in pieces.
+    0 also means that there is no such value. The tensor is read in pieces.
     """
     low = high = False
     for part in pieces(tensor):
@@ -73,10 +82,10 @@ def side_of(tensor: ir.TensorProtocol, over: float = FP16_MAX) -> int:
 
 
 def lower(masks: Mapping[ir.Value, float]) -> None:
-    """Set the mask entries that exceed their limits to the limit, in their present type; tensors stay lazy.
+    """Clamp the elements of each mask to its limit, in place and in the present type, before the conversion.
 
-    The producer of a mask may stay in FP32 while the Add to the scores does not. The cast between them would then make
-    infinities.
+    Large tensors are clamped when they are read. A mask may stay in FP32 while the Add to the scores is in FP16.
+    Without the clamp, the cast between them would give infinities.
     """
     for value, limit in masks.items():
         producer = value.producer()
@@ -94,10 +103,10 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
 
 
 def mask_of(view: View, value: ir.Value, side: int, fp32_nodes: Collection[ir.Node]) -> Mask | None:
-    """The mask that a constant is; ``None`` where it may have another meaning than 'lower than any score'.
+    """Return the facts about a constant as a mask; ``None`` if its exact value might matter somewhere.
 
     Args:
-        side: -1 for a very low constant, 1 for a very high one.
+        side: -1 for a very low constant, 1 for a very high one, 0 for neither (the result is ``None``).
     """
     trace = _Trace({value: (side, 1, 1.0)})
     if not side or not _follow(view, value, trace) or not (trace.ended or trace.compared):
@@ -136,7 +145,10 @@ def _follow(view: View, value: ir.Value, trace: _Trace) -> bool:
 
 
 def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, int, float] | tuple[()] | None:
-    """The state of a mask after a node; ``()`` where its way ends well, ``None`` where its exact value matters."""
+    """Follow a mask from ``at`` through one node, and return its sign, number of added masks and factor after it.
+
+    Empty if the node ends the way harmlessly (Softmax, a comparison); ``None`` if the mask's exact value matters.
+    """
     side, depth, factor = trace.state[at]
     op = node.op_type
     if op in COMPARES:
@@ -169,7 +181,7 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
 
 
 def _factor(view: View, other: ir.Value | None) -> float:
-    """The constant factor of a mask; 1 for a selection computed from data (0 or 1)."""
+    """The constant by which a mask is multiplied; 1 if the operand is computed, as it then selects by 0 or 1."""
     tensor = view.constant(other)
     if tensor is None or not 0 < tensor.size <= _SMALL:
         return 1.0
@@ -179,7 +191,10 @@ def _factor(view: View, other: ir.Value | None) -> float:
 
 
 def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bool:
-    """Return whether a comparison gives the same result for a less extreme mask."""
+    """Return whether a comparison has the same result if the mask becomes less extreme.
+
+    Other very large constants in the comparison are added to ``trace.compared``.
+    """
     for other in (v for v in node.inputs if v is not None and v is not at):
         tensor = view.constant(other)
         if tensor is not None and tensor.size <= _SMALL:
@@ -194,19 +209,19 @@ def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bo
 
 
 def _meets_another(trace: _Trace, value: ir.Value) -> bool:
-    """Return whether the way of this mask contains an Add of another very large constant."""
+    """Return whether another very large constant is added to this mask."""
     adds = (node for at in trace.state for node in at.consumers() if node.op_type in ("Add", "Sum", "Where"))
     others = (v for node in adds for v in node.inputs if v is not None and v not in trace.state and v is not value)
     return any(from_big_constant(other, 1e4) for other in others)  # -1e4 is also a mask, and fits
 
 
 def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
-    """Return whether a value is computed from a constant beyond ``over``, by operators that masks use."""
+    """Return whether a value is computed from a constant whose magnitude exceeds ``over``, as masks are."""
     return bool(_big_constants(value, over))
 
 
 def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
-    """The constants beyond ``over`` from which a value is computed, by operators that masks use."""
+    """The constants with a magnitude above ``over`` that a value is computed from, by operators that masks pass."""
     constants: set[ir.Value] = set()
     stack, steps = [value], 0
     while stack and steps < 24:
@@ -227,7 +242,11 @@ def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
 
 
 def agreed(masks: Mapping[ir.Value, Mask]) -> dict[ir.Value, float]:
-    """The limit of each mask. Compared masks get the same limit, or none if one of them is not a mask."""
+    """Return constant -> limit for the masks that may change.
+
+    A mask that is compared with a constant that is not a mask is left out. If any masks are compared with each other,
+    all get the lowest limit.
+    """
     remaining = dict(masks)
     while lost := [v for v, mask in remaining.items() if any(other not in remaining for other in mask.compared)]:
         for value in lost:

@@ -1,4 +1,4 @@
-"""FP16 by onnxconverter-common. The engine sees no weights, and its result is checked."""
+"""Convert to FP16 with onnxconverter-common. It gets the model without large weights, and its result is checked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ _FIX = 'use engine = "own", or leave the model in FP32'
 def convert_with_onnxconverter_common(
     model: Model, *, keep_io: bool, keep_operators: set[str], keep: dict[int, str]
 ) -> list[Finding] | None:
-    """Convert ``model`` in place; ``keep`` has the nodes that stay FP32, by ``id``.
+    """Convert ``model`` to FP16 in place with onnxconverter-common.
+
+    Args:
+        keep_io: whether graph inputs and outputs keep their types.
+        keep_operators: operators that stay in FP32.
+        keep: ``id(node)`` of nodes that stay in FP32 -> why.
 
     Returns:
-        findings about clamped and flushed weights; ``None`` where the model has FP16 already and stays unchanged.
+        findings about weights that are clamped to 65504 or become zero. ``None``: the model contains FP16 already, and
+        is not converted.
 
     Raises:
         ModelRefused: the converter failed, or wrote an invalid model.
@@ -50,7 +56,10 @@ def _initializers(proto: onnx.ModelProto) -> set[str]:
 
 
 def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
-    """Name all nodes uniquely, and return the names of the kept nodes. The engine knows nodes by name only."""
+    """Give all nodes unique names, in place, and return the names of the nodes in ``keep``.
+
+    onnxconverter-common identifies nodes by name.
+    """
     names, used_names = Names(model.ir), set[str]()
     for node in nodes(model.ir):
         if not node.name or node.name in used_names:
@@ -60,7 +69,10 @@ def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
 
 
 def _cast(proto: onnx.ModelProto, held: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
-    """The tensors behind the engine's stubs, cast where the engine changed a stub's type."""
+    """Return the large tensors for the converted model, in which stubs (placeholders) represent them.
+
+    A tensor is cast if the converter changed the type of its stub.
+    """
     tensors = list(held)
     for tensor in protos.tensors(proto):
         index = stub_index(tensor)

@@ -1,4 +1,4 @@
-"""The decision which node computes in FP16 and which stays in FP32, before any change."""
+"""Decide which nodes compute in FP16 and which stay in FP32, before the model is changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from dmlprep.passes.precision.policy.rules import Level, Reason, keep_by_policy
 from dmlprep.passes.precision.view import UNTYPED, View
 
 KeepIo = bool | Collection[str]
-"""True if graph inputs and outputs keep their types; or the names of those that keep them."""
+"""True if all graph inputs and outputs keep their types, false if none does; or the names of those that do."""
 
 
 @dataclass
 class Plan:
-    """The decisions about ``view``.
+    """The decisions about the model of ``view``.
 
     Attributes:
         full: nodes that stay in FP32, each with the reason.
+        constants: what happens to each constant.
+        keep_io: which graph inputs and outputs keep their types.
         half_weights: whether a large weight that is read in both types may be stored in FP16 only.
     """
 
@@ -33,7 +35,7 @@ class Plan:
     half_weights: bool = False
 
     def keeps(self, value: ir.Value) -> bool:
-        """Return whether a graph input or output keeps its type."""
+        """Return whether a graph input or output keeps its type; false if it becomes FP16."""
         return self.keep_io if isinstance(self.keep_io, bool) else value.name in self.keep_io
 
 
@@ -46,12 +48,13 @@ def make_plan(
     keep_io: KeepIo = True,
     known: Constants | None = None,
 ) -> Plan:
-    """Decide for every node.
+    """Decide for every node and constant of a model whether it stays in FP32. The model is unchanged.
 
     Args:
-        keep: ``id(node)`` -> why the user keeps it.
-        convert: ``id(node)`` -> why the user converts it against the policy; firm reasons still apply.
-        known: the constants of an earlier plan of the same model; see ``judge``.
+        keep: ``id(node)`` -> why the user keeps the node in FP32.
+        convert: ``id(node)`` -> why the user converts the node against the policy. It still stays in FP32 if it has no
+            FP16 form.
+        known: the constants of an earlier plan of the same model, whose tensors are then not read again.
     """
     keep, convert = keep or {}, convert or {}
     full = {
@@ -74,7 +77,7 @@ def make_plan(
 
 
 def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
-    """Keep the nodes inside a Loop that the user keeps."""
+    """Keep in FP32 the nodes in the subgraphs (bodies) of a node that the user, or the model itself, keeps in FP32."""
     for node in view.order:
         reason = full.get(node)
         if reason is not None and reason.rule in ("user", "own-island"):
@@ -85,7 +88,8 @@ def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
 
 
 COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign"})
-"""Operators of one operand whose result needs less range: in FP32 before the cast to FP16, they save the value."""
+"""Operators whose result has a smaller range than their operand. They compute in FP32 after a node that the user keeps
+in FP32, so that the cast to FP16 comes after them."""
 
 
 def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
@@ -101,7 +105,10 @@ _FILLS = frozenset({"ConstantOfShape", "EyeLike"})
 
 
 def _follow(plan: Plan) -> None:
-    """Keep data movement between FP32 nodes in FP32: two casts would only lose digits."""
+    """Keep in FP32 the nodes that only move or fill values between FP32 nodes: casts around them would lose digits.
+
+    They are added to ``plan.full``.
+    """
     view, full = plan.view, plan.full
 
     def fed_by(node: ir.Node) -> list[ir.Value]:
@@ -132,4 +139,4 @@ def _follow(plan: Plan) -> None:
         fed = fed_by(node)
         used = any(n in full or n in stay for v in node.outputs for n in v.consumers())
         if node in stay and (fed or used) and all(v.producer() is None or v.producer() in full for v in fed):
-            full[node] = Reason("between", "it only moves values between FP32 nodes")
+            full[node] = Reason("between", "it only moves values between FP32 nodes, so a cast would not help")

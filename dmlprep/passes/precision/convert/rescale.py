@@ -1,7 +1,7 @@
-"""Multiply constants out of FP16's range by a power of two, and divide by it downstream.
+"""Multiply constants that are out of FP16's range by a power of two, and divide by it in a later node.
 
 ``MatMul(x, w) * 1e6`` with weights of 1e-7 is exactly ``MatMul(x, w * 2**k) * (1e6 * 2**-k)``: a power of two changes
-no digit. The division goes into the next constant factor or BatchNormalization, or else into a new Mul.
+no digit. The next constant factor or BatchNormalization absorbs the division; if there is none, a new Mul divides.
 
 This is safe without a run. The result is linear in the operand: ``|result| <= gain * |operand|``. The gain is the
 largest sum of absolute weights that make one element. With a gain of at most one half, and a bias of at most 2**14, the
@@ -26,11 +26,11 @@ from dmlprep.passes.precision.view import View, constant_tensor, scalar
 from dmlprep.portable.arrays import Array
 
 RELATIVE_LOSS = 2.0**-9
-"""The limit of a tensor's rounding error as a share of its norm; a larger error is more than lost digits. It is 8 times
-the usual error."""
+"""The largest accepted rounding error of a tensor, as a share of its norm: 8 times the usual error. A larger error
+means more than lost digits."""
 
 RESTORES = "dmlprep.restores"
-"""Key in the ``meta`` of a Mul that divides by a power of two: the size of its result."""
+"""Key in the ``meta`` of an inserted Mul that divides by a power of two; the entry is the magnitude of its result."""
 
 _BIAS_MAX = 2.0**14
 _WORTH = 4096
@@ -41,32 +41,33 @@ _FARTHEST_EXPONENT = 120  # FP32 can express this power of two, and its reciproc
 _FARTHEST = 16  # nodes between a constant and the factor that absorbs the power of two
 
 _PRODUCTS = {"MatMul": (0, 1), "Gemm": (0, 1), "Conv": (1,), "ConvTranspose": (1,), "Mul": (0, 1), "Div": (1,)}
-"""Operator -> the operands in which its result is linear (Div: in the reciprocal)."""
+"""Operator -> indices of the operands in which its result is linear (for Div: in the reciprocal of the operand)."""
 _BIAS = {"Gemm": 2, "Conv": 2, "ConvTranspose": 2}
 
 HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | operators(
     "Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu"
 )
-"""Operators of one operand that scale with it, by any positive factor, and do not increase it."""
+"""Operators for which f(k x) = k f(x) for each k > 0, and whose result is not larger than the operand."""
 
 _LIMITED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Sin", "Cos", "Erf", "Softsign"})
 """Operators whose result is at most 1 in magnitude."""
 
 _Column = Callable[[Array], Array]
-"""A function: flat indices of elements -> the index of the sum that each belongs to."""
+"""A function that maps flat indices of elements to the index of the sum that each belongs to."""
 _FARTHEST_BOUND = 16  # nodes between an operand and the node that bounds it
 
 
 @dataclass(frozen=True)
 class Division:
-    """The place where the power of two is divided out again.
+    """The place where a scaled result is divided by the power of two again.
 
     Attributes:
-        on_the_way: values that are scaled, including the first.
-        node: the node whose constants absorb it; ``None``: a new Mul after the last value.
-        changes: (index of a constant operand of ``node``, exponent by which it is multiplied).
-        epsilon: factor of ``node``'s epsilon.
-        size: magnitude of the original values, for operands of about one.
+        on_the_way: values that are multiplied by the power of two in the rewritten model, in order.
+        node: the node whose constants absorb the division; ``None``: a new Mul after the first value divides.
+        changes: for constant operands of ``node``: the operand's index, and the exponent of the power of two by which
+            it is multiplied.
+        epsilon: factor by which the attribute epsilon of ``node`` is multiplied.
+        size: magnitude of the values before the rewrite, if the operands are about 1.
     """
 
     on_the_way: tuple[ir.Value, ...]
@@ -78,14 +79,16 @@ class Division:
 
 @dataclass(frozen=True)
 class Rescale:
-    """One constant to rescale.
+    """The plan to rescale one constant.
 
     Attributes:
         value, node: the constant, and the node that reads it.
-        exponent, result: the constant is multiplied by ``2**exponent``, and the node's result by ``2**result``.
-        before, after: the loss in FP16 without and with the rescaling.
-        bias: index of the operand that is also multiplied by ``2**result``; ``None`` for none.
-        division: the place where ``2**result`` is divided out again.
+        exponent, result: the constant is multiplied by ``2**exponent``; this multiplies the node's result by
+            ``2**result``.
+        before, after: the constant's rounding loss in FP16 without and with the rescaling.
+        bias: index of the node's bias, which is also multiplied by ``2**result``; ``None`` without a bias.
+        dtype: the constant's element type.
+        division: the place where the result is divided by ``2**result`` again.
     """
 
     value: ir.Value
@@ -102,12 +105,12 @@ class Rescale:
 def plan_rescale(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, *, at_no_cost: bool = False
 ) -> Rescale | None:
-    """The rescaling of a constant that exceeds FP16; ``None`` where it is impossible or not safe.
+    """Plan the rescaling of a constant that loses too much in FP16; ``None`` if it is impossible or not safe.
 
-    Reads the tensor twice, in pieces: once for its gain, once for its loss after scaling.
+    It reads the tensor twice, in pieces: once for its gain, once for its loss after scaling.
 
     Args:
-        at_no_cost: only where another constant absorbs the power of two, so that no node is added.
+        at_no_cost: return ``None`` if a node would have to be added for the division.
     """
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or not loss.norm or not math.isfinite(loss.norm):
@@ -143,7 +146,7 @@ def plan_rescale(
 
 
 def in_range(size: float) -> bool:
-    """Return whether values of this size are normal in FP16, and still finite at sixteen times the size."""
+    """Return whether values of magnitude ``size`` are normal in FP16, and finite even at sixteen times that."""
     return _LOW <= size <= _HIGH
 
 
@@ -168,10 +171,13 @@ def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
 
 
 def _division(view: View, value: ir.Value, result: int, size: float) -> Division:
-    """Follow a scaled value to a constant factor that brings it back into range.
+    """Follow a value that is multiplied by ``2**result`` to a node whose constants can absorb the division.
 
-    If the value is read twice, added or changed nonlinearly before that, it is divided right after its node. ``size``
-    is the original value's magnitude for operands of 1.
+    If the value is read twice, added or changed nonlinearly before such a node, a new Mul divides right after the node
+    that computes the value.
+
+    Args:
+        size: the value's magnitude before the rewrite, if the operands are about 1.
     """
     way = [value]
     here = Division((value,), None, size=size)
@@ -194,7 +200,10 @@ def _division(view: View, value: ir.Value, result: int, size: float) -> Division
 
 
 def _factor(view: View, node: ir.Node, index: int) -> float | None:
-    """The largest factor by which a Mul or Div changes operand ``index``; ``None`` where it is not constant."""
+    """The largest factor by which a Mul or Div changes operand ``index``; ``None`` if its other operand is computed.
+
+    Also ``None`` for the divisor of a Div.
+    """
     if index != 0 and node.op_type != "Mul":
         return None
     tensor = view.constant(node.inputs[1 - index])
@@ -206,7 +215,11 @@ def _factor(view: View, node: ir.Node, index: int) -> float | None:
 def _folded(
     view: View, node: ir.Node, index: int, result: int, size: float
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """The exponents with which constants of ``node`` undo ``2**result`` in operand ``index``, and epsilon's factor."""
+    """The changes to constants of ``node`` that divide by ``2**result`` again; ``None`` if they do not fit FP16.
+
+    Operand ``index`` of ``node`` is multiplied by ``2**result``. Returns pairs of a constant operand's index and its
+    exponent, and the factor for the attribute epsilon.
+    """
     if node.op_type in ("Mul", "Div"):
         factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])
         exponent = -result if node.op_type == "Mul" else result
@@ -230,10 +243,11 @@ def _folded(
 
 
 def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
-    """Change the constants of ``model`` and insert the divisions; tensors stay lazy.
+    """Carry out rescalings in place: change constants, and insert divisions. Large tensors are scaled when read.
 
     Returns:
-        the applied rescalings. A rescaling that shares constants or values with another waits for the next plan.
+        the rescalings that were carried out. One that shares constants or values with an earlier one is left for the
+        next plan.
     """
     names = Names(model)
     touched: set[ir.Value] = set()
@@ -263,7 +277,7 @@ def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
 
 
 def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
-    """Multiply a constant operand by ``2**exponent``; a constant with other readers is copied."""
+    """Multiply a constant operand of ``node`` by ``2**exponent``, in place; a constant with other readers is copied."""
     value = node.inputs[index]
     assert value is not None
     producer = value.producer()
@@ -278,7 +292,7 @@ def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
 
 
 def _divide_here(one: Rescale, names: Names) -> None:
-    """Insert a Mul by the reciprocal, with the value's name, its readers and its place among the graph's outputs."""
+    """Insert a Mul that divides by the power of two. Its output takes over the scaled value's name and readers."""
     value, node = one.division.on_the_way[0], one.node
     assert node.graph is not None
     builder = GraphBuilder(node.graph, names)
@@ -291,12 +305,12 @@ def _divide_here(one: Rescale, names: Names) -> None:
 
 
 def allowed_gain(view: View, operand: ir.Value) -> float:
-    """The largest gain with which no operand gives a result beyond half of FP16's range."""
+    """The largest gain (see ``gain``) with which each possible operand gives a result within half of FP16's range."""
     return FP16_MAX / 2 / min(FP16_MAX, ceiling(view, operand))
 
 
 def ceiling(view: View, value: ir.Value) -> float:
-    """A bound of a value's magnitude: from its producer, or else FP16's largest value."""
+    """An upper bound of a value's magnitude, from the nodes that compute it; without a known bound, 65504."""
     for _ in range(_FARTHEST_BOUND):
         node = value.producer()
         if node is None or node.domain:
@@ -314,7 +328,10 @@ def ceiling(view: View, value: ir.Value) -> float:
 
 
 def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> float:
-    """The largest absolute result for operands of absolute value one."""
+    """The largest magnitude of the node's result if the other operand's elements have the magnitude 1.
+
+    ``tensor`` is the constant at operand ``index``, with its measured ``loss``. 0 for unexpected ranks.
+    """
     shape = tuple(int(d) for d in tensor.shape.numpy())
     if node.op_type == "Mul":
         return loss.peak
@@ -348,7 +365,10 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
 
 
 def _largest_sum(tensor: ir.TensorProtocol, columns: int, column: _Column) -> float:
-    """The largest sum of absolute values over elements whose flat index has the same column."""
+    """Sum the absolute values of all elements of each column, and return the largest sum.
+
+    ``column`` maps flat indices of elements to one of ``columns`` column numbers.
+    """
     sums = np.zeros(columns)
     start = 0
     for part in pieces(tensor):

@@ -1,7 +1,7 @@
-"""Carry out a plan: first the types of ports, then casts wherever a value meets a port of another type.
+"""Carry out a plan: decide the type of each input and output of each node, and insert casts where types differ.
 
-The result has correct types by construction. Every node's ports are solved from its signature, and an edge gets a cast
-exactly where its two ends differ. Casts are shared: one for each value and type, right after the value's producer.
+So the types in the result are correct by construction. Casts are shared: there is one for each value and type, right
+after the node that computes the value.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from dmlprep.passes.precision.view import UNTYPED, constant_tensor, set_constant
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 _OPSET_FOR_CASTS = 17
-"""The opset of the casts: every target loads it, and has a DirectML kernel for its Cast."""
+"""The opset that a model without ai.onnx gets for casts: every target loads it, and DirectML has its Cast."""
 _FLOATS = WIDE | {_HALF}
 _WEIGHTY = 4096
-"""The smallest weight, in elements, for which storing it twice matters."""
+"""The smallest weight, in elements, for which it matters that it would be stored in both types."""
 _FACTORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators whose sums and activations lose digits in FP16; their second operand, the weights, loses few."""
+"""Operators with weights as their second operand. Their sums and activations lose more digits in FP16 than weights."""
 _FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has only a few numbers
 
 
 def rewrite(plan: Plan) -> bool:
-    """Change the model of ``plan.view`` as planned; return whether anything changed."""
+    """Convert the model of ``plan.view`` in place as planned, and return whether anything changed."""
     return _Rewriter(plan).run()
 
 
 def shares_weights(model: Model) -> bool:
-    """Return whether two products share a large weight, so that one of them may read it in FP32 and one in FP16."""
+    """Return whether two products (MatMul, Gemm, Conv) share a large weight, so that it may be needed in two types."""
     every = [v for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for v in graph.initializers.values()]
     large = [v for v in every if v.const_value is not None and v.const_value.size >= _WEIGHTY]
     return any(sum(use.idx == 1 and use.node.op_type in _FACTORS for use in v.uses()) > 1 for v in large)
@@ -99,10 +99,7 @@ class _Rewriter:
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
     def _plain_cast(self, node: ir.Node) -> None:
-        """Turn a CastLike from or to a floating-point type into a Cast.
-
-        Its second input may change its type, but the result must not.
-        """
+        """Turn a CastLike into a Cast in place: its second input may become FP16, but its result must keep its type."""
         if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
             return
         node.op_type = "Cast"
@@ -112,9 +109,9 @@ class _Rewriter:
         self.changed = True
 
     def _is_weight(self, value: ir.Value) -> bool:
-        """Return whether a value is an initializer whose readers choose its type.
+        """Return whether a value is an initializer that callers cannot replace, so that its type may change freely.
 
-        Before IR 4 every initializer is also listed as an input.
+        Before IR 4 this includes initializers that are also graph inputs, because all are.
         """
         return value.is_initializer() and (not value.is_graph_input() or self.view.model.ir_version < 4)
 
@@ -220,10 +217,10 @@ class _Rewriter:
             self.casts[value, other] = as_initializer(graph, copy, cast)
 
     def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-        """Return whether a weight with FP16 readers may be stored in FP16 only.
+        """Return whether a weight that both FP32 and FP16 nodes read may be stored in FP16 only.
 
-        It may if it loses nothing there. Otherwise, ``half_weights`` must be set, and the user or the search must keep
-        each FP32 reader. The search then measures the readers with the FP16 weight.
+        This is so if FP16 represents its values exactly. Otherwise ``half_weights`` must be set, and the user or the
+        search must keep each FP32 reader. The search then measures these readers with the FP16 weight.
         """
         if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
             return False
@@ -244,7 +241,7 @@ class _Rewriter:
         self._set_type(value, dtype)
 
     def _attributes(self, node: ir.Node) -> None:
-        """Update operators whose output type is an attribute."""
+        """Update attributes that set the type of the node's output (Cast's ``to``), and tensors of Constant nodes."""
         if node.domain or not node.outputs or node.outputs[0] not in self.home:
             return
         value = node.outputs[0]
@@ -291,7 +288,10 @@ class _Rewriter:
         return new
 
     def _as(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """The value in another type: its shared cast, created on first use."""
+        """Return the value in type ``dtype``: itself if it has that type, otherwise the output of a shared cast.
+
+        The cast is inserted on first use.
+        """
         if self.home.get(value) == dtype:
             return value
         if (value, dtype) in self.casts:
@@ -340,7 +340,10 @@ class _Rewriter:
                     graph.outputs[index] = replaced[value]
 
     def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> ir.Value:
-        """Make a new output of the same name: the old value gets another name, and a cast writes the output."""
+        """Cast a graph output to type ``wanted``, and return the new output value.
+
+        The new value takes over the output's name, and the old one is renamed, if this graph computes the old value.
+        """
         made_here = value.producer() is not None and value.graph is graph
         # A value without a producer here keeps its name. It is a body's output then, which may be renamed.
         new = ir.Value() if made_here else self._like(value, wanted)

@@ -1,4 +1,4 @@
-"""A square, its mean and the root of it, where they stay in FP32: one node less, and no tensor of squares.
+"""Rewrite the root of a mean of squares that stays in FP32 with ReduceSumSquare, which needs no tensor of squares.
 
 ``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``. Here n is
 the number of elements of a mean, and c a power of two such that f is at least 1 and below 4. Then ``x * c`` loses no
@@ -35,10 +35,10 @@ class _Root:
 
 
 def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, level: Level) -> bool:
-    """Rewrite, in place, each root of a mean of squares whose nodes are in ``keep``; return whether the model changed.
+    """Rewrite, in place, each root of a mean of squares in the main graph; return whether the model changed.
 
-    The nodes are the square, the mean and the sum. The mean's node stays the same object and becomes the
-    ReduceSumSquare.
+    Only roots whose square, mean and Add (of epsilon) are all in ``keep``, by ``id``, are rewritten. The mean's node
+    stays the same object, and becomes the ReduceSumSquare.
     """
     if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
         return False
@@ -62,7 +62,7 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
 
 
 def lone_roots(model: Model) -> list[tuple[ir.Node, ir.Node, ir.Node]]:
-    """Square, mean and sum of each root that ``sum_squares`` would rewrite if these nodes are kept.
+    """The nodes (square, mean, Add of epsilon) of each root that ``sum_squares`` can rewrite if they stay in FP32.
 
     Nodes of a LayerNormalization or an RMSNormalization are not included: ONNX Runtime fuses them unchanged. There the
     square is of a difference, or the quotient is multiplied by a weight.
@@ -112,7 +112,7 @@ def _match(view: View, mean: ir.Node) -> _Root | None:
 
 
 def _size(shapes: Inference, mean: ir.Node) -> int | None:
-    """The number of elements of a mean, where it is fixed."""
+    """The number of elements that a ReduceMean averages; ``None`` if it is unknown."""
     source = shapes.dims(mean.inputs[0])
     chosen: Sequence[int] | None = mean.attributes.get_ints("axes")
     if len(mean.inputs) > 1 and mean.inputs[1] is not None:
@@ -148,6 +148,6 @@ def _rewrite(builder: GraphBuilder, view: View, one: _Root, size: int) -> None:
 
 
 def _times(builder: GraphBuilder, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
-    """A node that computes ``out`` as a multiple of ``value``; it is not in a graph yet."""
+    """Return a new Mul node that computes ``out`` = ``value`` * ``number``; the caller inserts it."""
     factor = builder.constant(np.asarray(number, np.float32), f"{wish}_factor")
     return builder.new_node("Mul", [value, factor], [out], wish)

@@ -1,1 +1,1 @@
-"""The FP16 emulation: the results of FP16 hardware, from an FP32 model that any machine runs."""
+"""The FP16 emulation: an FP32 model that any machine runs, and that computes what FP16 hardware would compute."""

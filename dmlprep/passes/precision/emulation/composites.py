@@ -1,4 +1,4 @@
-"""Operators whose inner steps matter in FP16 (normalisations and sums), as FP32 nodes with roundings between them."""
+"""Emulate operators whose inner steps matter in FP16 (normalisations and sums): FP32 nodes with roundings between."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dmlprep.graph.analysis.knowledge import constant_of
 from dmlprep.passes.precision.emulation.rounding import Builder
 
 _BLOCKS = 8
-"""Partial sums of a long sum that emulate FP16 accumulators. Rounding after every product would take as many nodes as
-products; 8 blocks show overflow and most of the loss."""
+"""The most parts into which a sum is split to emulate an FP16 accumulator. Rounding after every product would need a
+node for each product; 8 parts show overflow and most of the loss."""
 
 _SHORTEST = 16
-"""The fewest terms of a sum that is split."""
+"""A sum of fewer terms is not split."""
 
 
 def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
-    """Replace a node by roundings of its inner steps; return whether it was replaced.
+    """Replace a normalisation or sum by FP32 nodes that round its inner steps to FP16; return whether it was replaced.
 
     Args:
-        everywhere: whether to round inside sums, too; variances are always rounded.
+        everywhere: also replace sums (MatMul, Gemm, Conv, ReduceSum, ReduceMean); normalisations are always replaced.
     """
     if node.domain:
         return False
@@ -48,7 +48,10 @@ def _size(value: ir.Value | None, axis: int) -> int | None:
 
 
 def _normalise(builder: Builder, value: ir.Value, axes: list[int], epsilon: float, *, centre: bool = True) -> ir.Value:
-    """(x - mean) / sqrt(variance + epsilon) with rounded mean and variance. Squares and sums: FP32, as in DirectML."""
+    """Write (x - mean) / sqrt(variance + epsilon) with mean and variance rounded to FP16, and return its output.
+
+    Squares and sums stay in FP32, as in DirectML. ``centre`` false: without the mean (RMSNormalization).
+    """
     middle = value
     if centre:
         middle = builder.op("Sub", [value, builder.round(builder.reduce("ReduceMean", value, axes))], like=value)
@@ -109,7 +112,15 @@ def _accumulate(builder: Builder, parts: list[ir.Value], like: ir.Value) -> ir.V
 
 
 def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int | None) -> ir.Value | None:
-    """The sum of a node's results for blocks of its operands along their ``axes``; the first block has the bias."""
+    """Write a product (MatMul, Gemm, Conv) as a rounded sum of products of parts of its operands.
+
+    Args:
+        axes: the axes of both operands that the product sums over; they are split.
+        size: the size of these axes.
+
+    Returns:
+        the sum; ``None`` if the size is unknown or too small to split.
+    """
     lhs, rhs = node.inputs[:2]
     if lhs is None or rhs is None or size is None or size < _SHORTEST:
         return None
@@ -153,7 +164,11 @@ def _axes(node: ir.Node, rank: int, ir_version: int) -> list[int] | None:
 
 
 def _reduce(node: ir.Node, builder: Builder) -> ir.Value | None:
-    """ReduceSum and ReduceMean over one static axis."""
+    """Write a ReduceSum or ReduceMean over one axis of known size as a rounded sum of partial sums.
+
+    Returns:
+        the result; ``None`` for other axes, or without keepdims.
+    """
     value = node.inputs[0]
     rank = _rank(value)
     axes = _axes(node, rank, builder.constants.ir_version) if rank else None

@@ -1,4 +1,4 @@
-"""The FP16 emulation: the results of FP16 hardware, from an FP32 model that any machine runs.
+"""The FP16 emulation: an FP32 model that any machine runs, and that computes what FP16 hardware would compute.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32 and removes the casts between nodes, so it shows no FP16
 overflow. Here every FP16 value of a converted model becomes an FP32 value that is rounded to FP16 right after it is
@@ -40,14 +40,18 @@ EXACT = MOVES | operators(
     "ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan "
     "MaxUnpool"
 )
-"""Operators whose result is an FP16 value if their operands are: a second rounding would change nothing."""
+"""Operators whose result is exact in FP16 if their operands are, so that the emulation need not round it."""
 
 
 def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "nearest") -> Model:
-    """Return the FP16 emulation of a converted model; ``model`` is unchanged.
+    """Return the FP16 emulation of a model that was converted to FP16, as a new model; ``model`` is unchanged.
 
-    Inputs and outputs keep their names; FP16 ones become FP32 (inputs are rounded inside). FP16 values keep their names
-    too, so that any of them can be read.
+    FP16 inputs and outputs become FP32; the graph rounds such inputs to FP16 first. All inputs, outputs and FP16 values
+    keep their names.
+
+    Args:
+        mode: ``storage`` or ``everywhere``: where sums are rounded (see the module).
+        rounding: how numbers are rounded to FP16.
 
     Raises:
         ModelRefused: the model has functions, which the converter inlines.
@@ -92,7 +96,7 @@ def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mo
 
 
 def _same_type(node: ir.Node, types: Types) -> None:
-    """Turn a cast between two values that are now both FP32 into an Identity."""
+    """Turn a Cast to FP32 into an Identity, in place, if its input was FP16 (and is FP32 in the emulation) or FP32."""
     source = node.inputs[0]
     kind = types.get(source) if source is not None else None
     if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and cast_target(node) == _SINGLE:
@@ -101,10 +105,10 @@ def _same_type(node: ir.Node, types: Types) -> None:
 
 
 def forget_symbolic_shapes(model: Model) -> None:
-    """Remove the shapes of inner values that have dimension names.
+    """Remove, in place, shapes with dimension names from all values but the inputs and outputs of graphs.
 
-    ONNX Runtime lets values of the same named size share memory. Exporters give an output's height the input's name,
-    though it is twice as large. For an output that does no harm; for an inner value the run fails.
+    ONNX Runtime lets values of the same named size share memory. Some exporters give a dimension of an output the name
+    of an input's dimension of another size. If such an output becomes an inner value, the run fails.
     """
     for _, graph in graphs(model.ir):
         ends = {id(v) for v in (*graph.inputs, *graph.outputs)} if isinstance(graph, ir.Graph) else set()

@@ -1,4 +1,4 @@
-"""FP16 rounding as a few FP32 nodes, in a graph that ONNX Runtime's CPU provider runs at full speed."""
+"""Write nodes that round FP32 values to FP16 numbers, and that ONNX Runtime's CPU provider runs at full speed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dmlprep.passes.precision.fp16 import FP16_MAX
 from dmlprep.portable.arrays import Array
 
 Rounding = Literal["nearest", "toward-zero"]
-"""``nearest``: to nearest even, beyond 65520 to infinity (IEEE 754). ``toward-zero``: digits are cut, and results never
-exceed 65504 (as DirectML does on a CPU Vulkan driver; measured on 1.24.4)."""
+"""How numbers are rounded to FP16. ``nearest``: to nearest even, from 65520 on to infinity (IEEE 754). ``toward-zero``:
+digits are cut, and results never exceed 65504 (as DirectML does on a CPU Vulkan driver; measured on 1.24.4)."""
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
 class Builder(GraphBuilder):
-    """Adds FP32 nodes to one graph, a batch at a time."""
+    """Creates FP32 nodes for one graph. They are collected, until ``replace`` or ``place_last`` inserts them."""
 
     graph: ir.Graph
 
@@ -33,27 +33,27 @@ class Builder(GraphBuilder):
     def op(
         self, op_type: str, inputs: Sequence[ir.Value | None], *, like: ir.Value | None = None, **attributes: object
     ) -> ir.Value:
-        """A new node with one output, which gets the shape of ``like``."""
+        """Create a node with one FP32 output, which gets the shape of ``like``, and return the output."""
         out = self.new_value("emulation_value", ir.TensorType(_SINGLE), like.shape if like is not None else None)
         self.new_nodes.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
         return out
 
     def reduce(self, op_type: str, value: ir.Value, axes: list[int], *, keepdims: int = 1) -> ir.Value:
-        """A reduction; axes are an input from opset 13 on (ReduceSum), or 18 (others)."""
+        """Create a reduction over ``axes``, in the form that the model's opset needs, and return its output."""
         if self.opset >= (13 if op_type == "ReduceSum" else 18):
             return self.op(op_type, [value, self.ints(axes)], keepdims=keepdims)
         return self.op(op_type, [value], axes=axes, keepdims=keepdims)
 
     def number(self, value: float) -> ir.Value:
-        """A scalar of FP32."""
+        """A constant FP32 scalar."""
         return self.constants.get(np.asarray(value, np.float32))
 
     def ints(self, values: list[int]) -> ir.Value:
-        """A vector of int64."""
+        """A constant int64 vector."""
         return self.constants.get(np.asarray(values, np.int64))
 
     def round(self, value: ir.Value, like: ir.Value | None = None) -> ir.Value:
-        """The value in FP16, as FP32."""
+        """Create nodes that round a value to FP16 numbers, and return the FP32 result, with the shape of ``like``."""
         like = like or value
         if self.rounding == "toward-zero":
             if self.opset >= 11:
@@ -82,12 +82,15 @@ class Builder(GraphBuilder):
         return self.op("Cast", [half], like=like, to=_SINGLE.value)
 
     def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
-        """Insert the new nodes after the producer of ``old``; their result ``new`` gets its name and place."""
+        """Insert the collected nodes after the node that computes ``old``. ``new`` takes over its name and its readers.
+
+        ``old`` is renamed to its name with ``suffix``.
+        """
         replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.new_nodes)
         self.new_nodes = []
 
     def place_last(self) -> None:
-        """Insert the new nodes at the end of the graph."""
+        """Insert the collected nodes at the end of the graph."""
         self.graph.extend(self.new_nodes)
         self.new_nodes = []
 
@@ -101,7 +104,7 @@ class Constants(GraphBuilder):
         self._known: dict[object, ir.Value] = {}
 
     def get(self, array: Array) -> ir.Value:
-        """The constant with these elements."""
+        """Return the constant with the content of ``array``; it is created on first use."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = self.constant(array, "emulation_constant")

@@ -1,4 +1,4 @@
-"""Box coordinates above 1024 have steps of a pixel in FP16."""
+"""FP16 rule for box coordinates: above 1024, FP16 numbers are at least a pixel apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _BOX_READERS = {"NonMaxSuppression": (0,), "RoiAlign": (1,), "MaxRoiPool": (1,)}
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """The element-wise arithmetic that computes boxes from a network's outputs, up to the first real layer."""
+    """Find the element-wise arithmetic that computes the boxes of NonMaxSuppression, RoiAlign and MaxRoiPool.
+
+    The search goes backwards from the boxes up to a node that is not element-wise, such as a convolution.
+    """
     for reader in view.order:
         for index in _BOX_READERS.get(reader.op_type, ()):
             value = reader.inputs[index] if index < len(reader.inputs) else None
@@ -28,5 +31,8 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
                     continue
                 visited.add(producer)
                 if producer.op_type not in ("Cast", "Constant"):
-                    yield producer, f"it computes coordinates for {reader.op_type}"
+                    yield (
+                        producer,
+                        f"it computes coordinates for {reader.op_type}: above 1024, FP16 has steps of a pixel",
+                    )
                 stack += [v for _, v, _ in view.wide_inputs(producer)]

@@ -1,4 +1,4 @@
-"""Arithmetic that scales the integer results of MatMulInteger and ConvInteger back."""
+"""FP16 rule for the arithmetic that scales the integer results of MatMulInteger and ConvInteger back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """Nodes that scale the integer results of MatMulInteger and ConvInteger back; before that, values reach 2**31.
+    """Find nodes that scale integer results of MatMulInteger and ConvInteger, and nodes that compute the scales.
 
-    The products that compute these scales may be below FP16's range.
+    The results reach 2**31, and products of scales may be below FP16's range.
     """
     for node in view.order:
         if node.op_type not in ("MatMulInteger", "ConvInteger"):
@@ -28,6 +28,6 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
                 visited.add(reader)
                 stack += reader.outputs
                 if reader.op_type != "Cast" and view.is_float(reader):
-                    yield reader, "it scales the integer result of a product"
+                    yield reader, "it scales the integer result of a product, up to 2^31"
                     for maker in scale_makers((v for v in reader.inputs if v is not value), MOVES | {"Mul", "Div"}):
-                        yield maker, "it computes a quantisation scale"
+                        yield maker, "it computes a quantisation scale, which FP16 rounds"

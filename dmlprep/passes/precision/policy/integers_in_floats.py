@@ -1,4 +1,4 @@
-"""Whole numbers in floats that become integers, comparison results or sizes again."""
+"""FP16 rule for whole numbers in floats that become integers, comparison results or sizes again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """Arithmetic on whole numbers in floats whose result is an integer, a comparison or a size again."""
+    """Find arithmetic on whole numbers in floats whose result is then cast to integers, compared, or used as a size."""
     inside = from_integers(view)
     ends: list[ir.Value] = []
     last: list[ir.Node] = []
@@ -28,6 +28,6 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
             ends += [v for _, v, port in view.wide_inputs(node) if port is not None and not port.variable]
     for node in (*upstream(ends, inside), *last):
         if node.op_type != "Cast" or any(view.wide(v) for v in node.inputs):
-            yield node, "it computes on sizes, positions or indices"
+            yield node, "it computes on sizes, positions or indices: FP16 has no odd integers above 2048"
         else:
-            yield node, "it turns integers into numbers that become integers again"
+            yield node, "its numbers become integers again: FP16 has no odd integers above 2048"

@@ -1,4 +1,4 @@
-"""The logarithm of a sum of Exp without a prior subtraction of the maximum."""
+"""FP16 rule for the logarithm of a sum of exponentials, which overflow unless the maximum is subtracted first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""
+    """Find each Exp, ReduceSum and Log in a row, unless the argument of Exp is computed by a Sub."""
     for node in view.order:
         if node.op_type != "Log" or not view.is_float(node):
             continue
@@ -21,4 +21,4 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
         shifted = through_moves(exp.inputs[0])
         if shifted is None or shifted.op_type != "Sub":
             for part in (exp, sums, node):
-                yield part, "an exponential before the logarithm of its sum"
+                yield part, "an exponential before the logarithm of its sum overflows FP16 above 11.09"

@@ -1,4 +1,4 @@
-"""Softmax over a long axis: DirectML computes the sum of exponentials in FP16."""
+"""FP16 rule for Softmax over a long axis: DirectML computes the sum of exponentials in FP16."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """Softmax over an axis longer than ``fault.limits["axis"]``."""
+    """Find nodes of the fault's operators (Softmax) over an axis of more than ``fault.limits["axis"]`` elements."""
     for node in view.order:
         if node.op_type not in fault.ops or not view.is_float(node):
             continue
@@ -17,4 +17,4 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
             continue
         size = shape[place]
         if isinstance(size, int) and size > fault.limits["axis"]:
-            yield node, f"it sums {size} exponentials"
+            yield node, f"it sums {size} exponentials, which might overflow FP16"

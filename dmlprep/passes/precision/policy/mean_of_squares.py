@@ -1,4 +1,4 @@
-"""Means of squares, as in a decomposed normalisation: the squares overflow."""
+"""FP16 rule for means of squares, as in a decomposed normalisation: the squares overflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """A square, the mean or sum of it, and the way to the root: the parts of a decomposed normalisation."""
+    """Find each square that is averaged or summed, that mean or sum, and the nodes from there to the root."""
     for node in view.order:
         if not is_square(view, node):
             continue
@@ -17,7 +17,7 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
         ]
         if not means:
             continue
-        yield node, "a square before a mean"
+        yield node, "a square before a mean: values above 255 overflow FP16"
         for mean in means:
-            yield mean, "the mean of a square"
+            yield mean, "the mean of squares: values above 255 overflow FP16"
             yield from to_the_root(view, mean.outputs[0])

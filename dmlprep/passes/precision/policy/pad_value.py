@@ -1,4 +1,4 @@
-"""Pad before opset 11, whose value is an attribute: DirectML reads it wrong in FP16."""
+"""FP16 rule for Pad before opset 11, whose fill value is an attribute: DirectML reads that wrongly in FP16."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _has_value(node: ir.Node) -> bool:
 
 
 def find(view: View, _fault: PrecisionFault) -> NodeReasons:
-    """Pad that fills with a value other than 0 from its attribute."""
+    """Find Pad nodes that fill with a value other than 0 from their attribute."""
     for node in view.order:
         if node.op_type == "Pad" and view.is_float(node) and _has_value(node):
             yield node, "its value is an attribute, which DirectML reads wrongly in FP16"

@@ -1,4 +1,4 @@
-"""Quantisation scales are exact in FP32, and ONNX Runtime fuses FP32 nodes between them."""
+"""FP16 rule for quantised models: scales are exact in FP32, and ONNX Runtime fuses FP32 nodes between them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """Quantize and dequantize nodes, and nodes that compute on dequantised values.
+    """Find quantize and dequantize nodes, nodes that compute their scales, and nodes that read dequantised values.
 
-    Weights in 8 bits are excluded: a convolution after them computes in FP16 as it does with FP16 weights, and FP32
-    scales would widen the whole weight to FP32.
+    A DequantizeLinear of a stored weight is left out, and so are its readers: they compute in FP16 as with FP16
+    weights, and FP32 scales would widen the whole weight to FP32.
     """
     version = view.model.ir_version
     for node in view.order:
         if is_stored_weight(node, version):
             continue
         if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
-            yield node, "it contains a quantisation scale"
+            yield node, "it has a quantisation scale, which FP16 rounds"
             if node.op_type != "DynamicQuantizeLinear":
                 for maker in scale_makers(node.inputs[1:3]):
-                    yield maker, "it computes a quantisation scale"
+                    yield maker, "it computes a quantisation scale, which FP16 rounds"
         elif node.op_type not in ("Cast", "CastLike") and view.is_float(node):
             for value in node.inputs:
                 producer = value.producer() if value is not None else None
                 if producer is None or producer.op_type != "DequantizeLinear":
                     continue
                 if not is_stored_weight(producer, version):
-                    yield node, "its operands are quantised"
+                    yield node, "its operands are quantised, and ONNX Runtime fuses such nodes only in FP32"
                     break

@@ -1,8 +1,9 @@
-"""The rules: each finds nodes that stay in FP32, with a reason. How to add one: ``docs/add-an-fp16-rule.md``.
+"""The rules for nodes that stay in FP32, each with a reason. How to add a rule: ``docs/add-an-fp16-rule.md``.
 
-``fast`` keeps only nodes that have no FP16 form or would make the file invalid. ``balanced`` also keeps nodes that go
-wrong in FP16 with usual values; ``safe`` also those that go wrong with some values. The target's data list the faults
-(``target.precision``); the module with a fault's name finds it in a graph.
+There are three policies. ``fast`` keeps nodes that have no FP16 form, would make the file invalid, or always go wrong.
+``balanced`` also keeps nodes that go wrong in FP16 with usual values, ``safe`` also those that go wrong with some
+values. The target's data list these faults of FP16 (``target.precision``); the module with a fault's name finds its
+nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The reason why a node stays in FP32: the rule's name, a clause, and whether a user may overrule it."""
+    """The reason why a node stays in FP32: the rule's name and a clause. ``firm``: users cannot overrule it."""
 
     rule: str
     text: str
@@ -34,19 +35,20 @@ class Reason:
 
 
 _LEVEL: dict[str, Level] = {"always": "fast", "usual": "balanced", "by value": "safe"}
-"""The lowest policy at which a fault of the target counts, by when it occurs. Other faults keep no node."""
+"""Map from when a fault occurs to the least strict policy that keeps its nodes. Other faults keep no node."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule.
+    """A rule for nodes that stay in FP32.
 
     Attributes:
-        name: for records and for ``docs/precision.md``; a fault's id where the rule comes from the target's data.
-        level: the lowest policy at which it applies.
-        firm: whether users cannot overrule it, because there is no FP16 form.
-        finds: returns the nodes that it applies to, each with a clause.
-        fault: the row of the target's data, with numbers and sources; ``None`` for rules from schemas and kernels.
+        name: the name in records and in ``docs/precision.md``; for a rule from the target's data, the fault's id.
+        level: the least strict policy (fast, balanced, safe) at which the rule applies.
+        firm: whether users cannot overrule the rule, because there is no FP16 form.
+        why: the reason for the rule, as a clause.
+        finds: yields the nodes to which the rule applies, each with a clause.
+        fault: the row of the target's data, with numbers and sources; ``None`` for rules of ``forms``.
     """
 
     name: str
@@ -59,17 +61,17 @@ class Rule:
 
 _FORMS: tuple[Rule, ...] = (
     Rule("no-fp16-type", "fast", True, "the operator's schema at this opset has no FP16", no_fp16_type),
-    Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", not_a_tensor),
-    Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", no_fp16_kernel),
-    Rule("own-island", "fast", True, "the model itself casts FP16 up to FP32 here", own_island),
+    Rule("not-a-tensor", "fast", True, "no Cast converts a sequence or an optional", not_a_tensor),
+    Rule("no-fp16-kernel", "fast", True, "DirectML has no FP16 kernel for it", no_fp16_kernel),
+    Rule("own-island", "fast", True, "the model itself casts FP16 to FP32 here", own_island),
 )
-"""Rules that follow from schemas, kernels and the model itself."""
+"""Rules of ``forms``, which apply to every target."""
 
 Finder = Callable[[View, PrecisionFault], NodeReasons]
 
 
 def _finder(fault: PrecisionFault) -> Finder:
-    """``find`` of the fault's module; without such a module, every node of the fault's operators."""
+    """Return ``find`` of the module with the fault's name, or else a function that yields the fault's operators."""
     module = f"{__package__}.{fault.id.replace('-', '_')}"
     if find_spec(module) is None:
         return _operators
@@ -84,7 +86,7 @@ def _operators(view: View, fault: PrecisionFault) -> NodeReasons:
 
 
 def rules_for(target: Target | None) -> tuple[Rule, ...]:
-    """The rules for a target's release; for all known releases where ``target`` names none."""
+    """The rules for a target's release; with ``None``, or a target without a release, those of all known releases."""
     return (*_FORMS, *(_rule(fault) for fault in precision_faults(target) if fault.when in _LEVEL))
 
 
@@ -94,11 +96,14 @@ def _rule(fault: PrecisionFault) -> Rule:
 
 
 RULES: tuple[Rule, ...] = rules_for(None)
-"""Every known rule."""
+"""The rules for all known releases."""
 
 
 def keep_by_policy(view: View, level: Level) -> dict[ir.Node, Reason]:
-    """Apply the rules of a policy; the first rule that finds a node gives its reason."""
+    """Return the nodes that the policy ``level`` keeps in FP32, each with its reason.
+
+    If several rules find a node, the first firm rule gives the reason, otherwise the first rule.
+    """
     reasons: dict[ir.Node, Reason] = {}
     for rule in rules_for(view.target):
         if LEVELS.index(rule.level) > LEVELS.index(level):

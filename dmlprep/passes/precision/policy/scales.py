@@ -1,8 +1,8 @@
-"""Values out of FP16's range: how far a factor moves them, and where they return.
+"""Estimate where values are out of FP16's range, and where they return into it.
 
-These functions run no model: they assume that a factor of 1e5 makes values of that size. Nodes that move, add or scale
-such values stay in FP32. The FP32 part ends at a factor that brings the values back, or at an operator whose results do
-not depend on the size of its operands.
+These functions run no model. They assume that values are about 1, and that a factor of 1e5 makes values of about 1e5.
+Nodes that move, add or scale such values stay in FP32. The FP32 part ends at a factor that brings the values back, or
+at an operator whose results do not depend on the magnitude of its operands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import UNTYPED, View
 
 _LOW, _HIGH = 2.0**-14, 4096.0
-"""Bounds of a value that is back in range: it is normal in FP16, and sixteen times it is finite."""
+"""Bounds of the magnitude of values in range: they are normal in FP16, and still finite at sixteen times their size."""
 _FARTHEST = 64  # nodes: the FP16 emulation finds longer ones
 _SMALL = 4096  # elements: larger constants are weights, and are not examined
 
@@ -33,7 +33,7 @@ _ADDS = frozenset({"Add", "Sub", "Sum", "Where", "Mean"})
 
 
 def _peak(view: View, value: ir.Value | None) -> float | None:
-    """Largest absolute value of a small constant; ``None`` for anything else."""
+    """Largest finite magnitude in a constant of at most 4096 elements; ``None`` for other values."""
     tensor = view.constant(value)
     if tensor is None or not 0 < tensor.size <= _SMALL:
         return None
@@ -43,10 +43,10 @@ def _peak(view: View, value: ir.Value | None) -> float | None:
 
 
 def result_scale(node: ir.Node, value: ir.Value, peak: float) -> float:
-    """The size of a node's result for a constant of size ``peak`` and other operands of about 1.
+    """Estimate the magnitude of a node's result if ``value`` has the magnitude ``peak`` and other operands are about 1.
 
-    The dividend of a large number is assumed to be as large; so are the values that a normalisation reads with a large
-    mean or variance.
+    A dividend is assumed to be as large as a large divisor. So are the values that a normalisation reads together with
+    a large mean or variance.
     """
     if node.op_type == "Div" and len(node.inputs) > 1 and node.inputs[1] is value:
         return 1 / peak if 0 < peak < 1 else 1.0
@@ -61,7 +61,10 @@ def _was_integer(view: View, value: ir.Value | None) -> bool:
 
 
 def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float | None:
-    """The size of a reader's result; ``None`` where it does not follow from the size of its operand."""
+    """Estimate the magnitude of a reader's result if its operand ``value`` has the magnitude ``scale``.
+
+    ``None`` if the result's magnitude does not follow from that.
+    """
     if reader.op_type in ("Mul", "Div"):
         divides = reader.op_type == "Div"
         if divides and reader.inputs[1] is value:
@@ -77,9 +80,9 @@ def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float
 
 
 def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
-    """Return whether the result of a reader of small values does not depend on their digits.
+    """Return whether the reader may compute in FP16 because its result hardly depends on ``value``, which is small.
 
-    Examples: a sum with values that are not small, or a function that is almost constant there (Exp).
+    Examples: a sum with values that are not small, or a function that is almost constant near 0 (Exp).
     """
     if scale > _HIGH or reader.op_type in _KEEPS_SCALE | _NORMALISES | {"Mul", "Div", "If"}:
         return False
@@ -90,7 +93,10 @@ def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float
 
 
 def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
-    """The nodes that read results of ``start``, of size ``scale``, up to where values are in FP16's range again."""
+    """Yield the nodes that depend on the result of ``start``, until values are in FP16's range again.
+
+    ``scale`` is the estimated magnitude of that result. Casts are not included.
+    """
     if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
         return  # integers are as large as the factor is small
     stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
@@ -115,7 +121,7 @@ def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
 
 
 def _holders(view: View, value: ir.Value) -> Iterator[ir.Node]:
-    """The node that has a value as an output of its body."""
+    """Yield the If, Loop or Scan for which the value is an output of a subgraph; nothing for other values."""
     graph = value.graph
     if graph is not None and value.is_graph_output() and id(graph) in view.owner:
         yield view.owner[id(graph)]

@@ -1,4 +1,4 @@
-"""Patterns that several rules search for: arithmetic, squares, and the nodes that compute a value."""
+"""Patterns that several FP16 rules search for: arithmetic, squares, and the nodes that compute a value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALL = 4096  # elements of a constant in arithmetic on positions; weights are 
 def scale_makers(
     values: Iterable[ir.Value | None], through: frozenset[str] = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 ) -> Iterator[ir.Node]:
-    """The arithmetic that computes values, up to an operator that is not in ``through``."""
+    """Yield the nodes that compute ``values``, backwards up to nodes whose operator is not in ``through``."""
     stack, visited = list(values), set[ir.Node]()
     while stack:
         value = stack.pop()
@@ -34,7 +34,10 @@ def scale_makers(
 
 
 def through_moves(value: ir.Value | None) -> ir.Node | None:
-    """The producer of a value, before movements and casts."""
+    """Go back from a value over nodes that only move or cast it, and return the node that computes it.
+
+    ``None`` if that is no node, but a graph input or an initializer.
+    """
     node = value.producer() if value is not None else None
     while node is not None and (node.op_type in MOVES or node.op_type == "Cast") and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -42,9 +45,9 @@ def through_moves(value: ir.Value | None) -> ir.Node | None:
 
 
 def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[str] = frozenset()) -> set[ir.Value]:
-    """Floating-point values computed from integers, ``also`` and small constants only: sizes, positions, masks.
+    """Find the floating-point values that are computed only from integers, the values ``also`` and small constants.
 
-    ``through`` names further operators that count as arithmetic.
+    Such values are sizes, positions or masks. ``through`` names further operators that count as arithmetic.
     """
     values: set[ir.Value] = set(also)
     for node in view.order:
@@ -103,10 +106,10 @@ def to_the_root(view: View, value: ir.Value) -> NodeReasons:
         steps += 1
         for node in stack.pop().consumers():
             if node.op_type in ("Sqrt", "Pow", "Reciprocal", "Log"):
-                yield node, "the root of a mean of squares"
+                yield node, "the root of a mean of squares, which might overflow FP16"
             elif (
                 node.op_type in ("Add", "Mul", "Div", "Sub", "Max", "Clip")
                 and any(view.constant(v) is not None for v in node.inputs)
             ) or node.op_type in MOVES:
-                yield node, "on the way from a mean of squares to its root"
+                yield node, "a part of the root of a mean of squares, which might overflow FP16"
                 stack += node.outputs

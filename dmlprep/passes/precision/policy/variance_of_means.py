@@ -1,4 +1,4 @@
-"""Variances computed as the difference of two means: E[x * y] - E[x] * E[y], where FP16 loses all digits."""
+"""FP16 rule for variances computed as the difference of two means, E[x * y] - E[x] * E[y]: FP16 loses all digits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MEANS = frozenset({"ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool
 """Operators that compute a mean, or a sum that a factor turns into a mean; a Conv of equal weights is a box filter."""
 
 _STEPS = 8
-"""The most factors and movements between a mean and its use."""
+"""The most nodes (factors, moves) between a mean and the node that uses it."""
 
 
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
-    """The two means, the products, the difference, and the epsilon and the quotient or root after it."""
+    """Find all nodes of such variances: products, means, differences, and the epsilon, quotient or root after them."""
     for node in view.order:
         if node.op_type != "Sub" or not view.is_float(node):
             continue
@@ -34,11 +34,14 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
             continue
         parts = [inner[0], *first, *(step for way, _ in means for step in way), product[0], node, *_behind(view, node)]
         for part in dict.fromkeys(parts):
-            yield part, "a variance as the difference of two means"
+            yield part, "a variance as the difference of two means: FP16 loses its digits"
 
 
 def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Value, ...]] | None:
-    """The node that multiplies two values, or one by itself, and the values; neither is a constant."""
+    """The node (Mul or square) that computes ``value``, and its one or two factors.
+
+    ``None`` if ``value`` is no product, or if a factor is constant.
+    """
     node = value.producer() if value is not None else None
     if node is None or node.op_type not in ("Mul", "Pow") or not all(view.wide(v) for v in node.outputs):
         return None
@@ -51,7 +54,10 @@ def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Valu
 
 
 def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:
-    """The nodes from a mean to its use, and the value that is averaged; empty where there is no mean."""
+    """The nodes that compute ``value`` as a mean, perhaps moved or scaled, and the value that is averaged.
+
+    An empty list and ``None`` if ``value`` is no mean.
+    """
     way: list[ir.Node] = []
     for _ in range(_STEPS):
         node = value.producer() if value is not None else None
@@ -71,7 +77,7 @@ def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value |
 
 
 def _behind(view: View, difference: ir.Node) -> Iterator[ir.Node]:
-    """An epsilon, a bound or a factor after a variance, and the quotient or root that reads it."""
+    """Yield the nodes after a variance: an epsilon, a bound or a factor, and the quotient or root that reads it."""
     stack = [difference]
     for _ in range(_STEPS):
         if not stack:

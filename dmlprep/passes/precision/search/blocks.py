@@ -1,8 +1,9 @@
-"""A model in blocks: stretches and branches with few values between them, for a search that starts with large parts.
+"""Divide a model into blocks with few values between them, for a search that starts with large parts.
 
-A unit is a node that rounds its result, together with the nodes before it that only forward values (a Reshape, a Pad, a
-Relu). A block is a run of units. It is split where a single value connects the two parts, between branches that share
-no value, or in the middle. Nodes in bodies of If, Loop and Scan are units like all others.
+A unit is a node that rounds its result in FP16, together with the nodes before it whose results need no rounding (a
+Reshape, a Pad, a Relu). A block is a set of units. It is split between branches that share no value, or else near the
+middle, where the fewest values connect the two parts. Nodes in bodies (subgraphs) of If, Loop and Scan are units like
+all others. The place of a node is its name, in a body with the path before it (``If_3/then_branch/Pow_1``).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.passes.precision.view import UNTYPED
 
 _FIRST = 8
-"""Blocks at the start of a search."""
+"""Number of blocks at the start of a search, at most."""
 
 Unit = Mapping[ir.Node, str]
-"""Nodes in the order of the graph, and their places. The last node computes; only nodes whose bodies end there follow
-it."""
+"""The nodes of a unit in the order of the graph, each with its place. The last one rounds its result, unless nodes
+follow whose bodies end with it."""
 
 
 @dataclass(eq=False)
 class Block:
-    """Units that a search keeps in FP32 or releases together.
+    """Units that a search keeps in FP32, or releases to FP16, together.
 
     Attributes:
-        units: in the order of the graph.
-        weight: the gain from FP16 here, as a share of the model.
-        error: error of the outputs with this block in FP16, and with the other kept blocks of that time in FP32;
-            ``None`` where it was not measured.
+        units: the units in the order of the graph.
+        weight: the sum of the gain from FP16 over the block's nodes.
+        error: error of the model's outputs when this block was tried in FP16, with the other blocks that were not yet
+            released in FP32; ``None`` if it was not tried.
     """
 
     units: tuple[Unit, ...]
@@ -43,18 +44,21 @@ class Block:
 
     @property
     def places(self) -> list[str]:
-        """Places of its nodes, without nodes that have bodies."""
+        """Places of the block's nodes, without nodes that have bodies."""
         return [place for unit in self.units for place in _places(unit)]
 
     @property
     def name(self) -> str:
-        """The node that computes, or the first and the last such node."""
+        """A text for messages: the place of the only unit's last node, or "the N nodes from FIRST to LAST"."""
         # a node that a converter fused has the names of all its parts
         first, last = (_places(self.units[at])[-1].split(";")[0] for at in (0, -1))
         return first if len(self.units) == 1 else f"the {len(self.places)} nodes from {first} to {last}"
 
     def split(self, weigh: Callable[[ir.Node], float]) -> list[Block]:
-        """Two blocks that make up this block; empty where it is one unit."""
+        """Return two new blocks that make up this block; empty if it has only one unit.
+
+        ``weigh`` returns the gain of a node from FP16.
+        """
         if len(self.units) < 2:
             return []
         links = list(_links(self.units))
@@ -65,11 +69,11 @@ class Block:
 def first_blocks(
     model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float], *, narrow: bool = False
 ) -> list[Block]:
-    """The blocks at the start of a search: all nodes of the main graph and its bodies whose places are in ``free``.
+    """Divide the nodes whose places are in ``free`` into at most 8 blocks.
 
     Args:
-        weigh: the gain from FP16 at a node, as a share of the model.
-        narrow: whether to include nodes without FP32 values.
+        weigh: returns the gain of a node from FP16.
+        narrow: whether to include nodes without FP32 (or wider) values.
     """
     units = _units(model, set(free), narrow)
     blocks = [_block(units, weigh)] if units else []
@@ -115,7 +119,10 @@ def _units(model: Model, free: set[str], narrow: bool) -> list[Unit]:
 
 
 def _in_order(model: Model) -> Iterator[tuple[str, ir.Node, bool]]:
-    """Each node of the main graph and its bodies with its place; a node with bodies comes after them, marked."""
+    """Yield each node of the main graph and its bodies, with its place and whether it has bodies.
+
+    A node with bodies comes after their nodes.
+    """
     stack = [("", node, False) for node in reversed(model.ir.graph)]
     while stack:
         path, node, inside = stack.pop()
@@ -134,7 +141,7 @@ def _places(unit: Unit) -> list[str]:
 
 
 def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
-    """Each value that one unit writes and a later one reads."""
+    """Yield the values that one unit computes and another reads: the indices of both units, in order, and the value."""
     makers = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
     for i, unit in enumerate(units):
         for node in unit:
@@ -144,7 +151,10 @@ def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
 
 
 def _branches(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
-    """The units in two halves that share no value; empty where all units are connected."""
+    """Return the indices of the units in two groups that share no value; empty if all units are connected.
+
+    ``count``: number of units; ``links``: the result of ``_links``.
+    """
     group = list(range(count))
 
     def root(i: int) -> int:
@@ -168,7 +178,7 @@ def _branches(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[i
 
 
 def _at_cut(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
-    """The units before and after the place in the middle half that the fewest values cross."""
+    """Return the indices of the units before and after a cut in the middle half, where the fewest values cross."""
     until: dict[ir.Value, tuple[int, int]] = {}
     for a, b, value in links:
         known = until.get(value, (a, b))

@@ -1,4 +1,4 @@
-"""Where FP16 error comes from: the FP32 model and its FP16 emulation side by side in one graph."""
+"""Measure where FP16 error comes from, with the FP32 model and its FP16 emulation side by side in one graph."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
 CHUNK = 250
-"""Values compared in one run."""
+"""Number of values that are compared in one run."""
 
 Feeds = Mapping[str, Array]
 
 
 class Growth(NamedTuple):
-    """The relative error of a node's result, and that error minus the largest error among its operands."""
+    """The relative error of a node's result in FP16.
+
+    ``grown``: that error minus the largest error among the node's operands.
+    """
 
     result: float
     grown: float
@@ -47,11 +50,11 @@ def error_growth(
     """Measure the error of each node's result in the FP16 emulation, and the part that the node itself adds.
 
     Args:
-        converted: ``original`` in FP16; its values keep their names.
+        converted: ``original`` in FP16; its values must have their original names.
 
     Returns:
-        node label -> its growth. A relative error is the norm of the difference over the norm of the FP32 value; 1e30
-            where the reference is not finite.
+        label of a node of the main graph -> its largest errors over all feeds. A relative error is the norm of the
+            difference over the norm of the FP32 value, with both clamped to 1e4 in magnitude; 1e30 if it is not finite.
     """
     both, pairs = _side_by_side(original, emulate(converted, "storage", rounding))
     errors: dict[str, float] = {}
@@ -74,7 +77,11 @@ def error_growth(
 
 
 def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]]:
-    """Join both models: the FP32 model's values get a prefix, inputs are shared."""
+    """Move a copy of the FP32 model into ``shadow``, the emulation, in place; both then share the graph inputs.
+
+    Returns ``shadow``, and a map from the original name of each value to compare to its name in the emulation. The FP32
+    value is called ``fp32/NAME``.
+    """
     plain = original.copy()
     types = solve_types(plain.ir)
     wide = {v.name or "" for node in plain.ir.graph for v in node.outputs if is_wide(types.get(v))}

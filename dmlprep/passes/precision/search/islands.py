@@ -1,7 +1,8 @@
-"""The smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
+"""Find the smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
 
-The search starts with nodes that the range profile proves (values beyond 65504, and their readers). Then it adds the
-places where the error starts, then blocks of the model (``releases``). A set that meets the tolerance is reduced again.
+The search starts with nodes whose results exceed 65504 in the range profile, and their readers. If that is not enough,
+it adds the nodes where the error starts. If that fails, it keeps blocks of the model instead (``releases``). Nodes that
+are only suspected are then released again, if the tolerance allows it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["Islands", "Setting", "Trial", "find_islands"]
 
 _HOPS = 3
-"""Nodes to go back from a visible error to its cause: a sum, the node that moves it, and the node that rounds it."""
+"""The most nodes to go back from a visible error to its cause: a sum, a node that moves it, and one that rounds it."""
 
 _LOST = 0.01
-"""Share of a node's values below FP16's normal range from which the search mentions it."""
+"""The search reports the share of a node's values below FP16's normal range if it is above this share."""
 
 _SATURATES = frozenset({"Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign", "HardSigmoid", "Clip", "Min", "Max"})
 """Operators that may give the same result for infinity as for a large number: their inputs may not need FP32."""
@@ -45,23 +46,26 @@ _MAY_HIDE = _SATURATES | frozenset(
     {"Div", "Reciprocal", "Exp", "Softmax", "Where", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "ArgMax",
      "ArgMin", "TopK", "Slice", "Gather", "Relu", "LeakyRelu", "Elu", "Selu", "Softplus"}
 )  # fmt: skip
-"""Operators that may hide an infinite operand."""
+"""Operators whose result may be right although an operand is infinite."""
 
 
 @dataclass
 class Islands:
-    """The result of a search.
+    """The result of an island search. The place of a node is its name, in a subgraph with the path before it.
 
     Attributes:
-        error: error of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not
-            met.
-        keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
-        follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
-        inside: nodes in ``keep`` that became part of another node (a square, of the sum of squares that reads it).
-        whole: whether no node computes in FP16 with these kept, so that FP16 has no gain.
-        blocks: blocks that a search tried in FP16: name, number of nodes, and the error with the block in FP16.
-        outputs: for each output, the error with all nodes in FP16.
-        ranges: the range profile, if it was needed.
+        met: whether the result meets the tolerance.
+        error: error of the result (see ``metrics.output_error``); if the tolerance is not met, the smallest error of
+            all trials.
+        keep: place of each node to keep in FP32 -> why, with numbers.
+        follow: place of each further node that computes in FP32 because of those -> why. Recipes need not name them.
+        inside: places in ``keep`` whose nodes the conversion merges into other nodes (a square into a sum of squares).
+        whole: whether no node computes in FP16 any more, so that FP16 has no gain.
+        trials: the runs of the emulation, in order.
+        blocks: blocks that the search tried in FP16: name, number of nodes, and the error of that trial.
+        outputs: error of each output with all nodes in FP16.
+        seconds: duration of the search.
+        ranges: the range profile; empty if it was not needed.
     """
 
     met: bool
@@ -78,11 +82,11 @@ class Islands:
 
     @property
     def computing(self) -> dict[str, str]:
-        """Every node that computes in FP32 because of the search -> why."""
+        """Place of every node that computes in FP32 because of the search -> why."""
         return {name: why for name, why in (self.keep | self.follow).items() if name not in self.inside}
 
     def recipe_lines(self) -> str:
-        """TOML for the fp16 step that gives this result without a search."""
+        """The option ``keep_nodes`` as TOML, with which the fp16 step gives this result without a search."""
         return keep_nodes_lines(self.keep)
 
 
@@ -90,12 +94,14 @@ def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable
     """Search for the smallest set of nodes that must stay in FP32; ``model`` is unchanged.
 
     Args:
-        convert: converts a copy in the same way as the final conversion.
+        model: the FP32 model.
+        convert: converts a copy of the model to FP16 as the final conversion does, except the nodes that it is passed.
+        runner: runs models.
         feeds: inputs by name, one mapping for each run; the worst run counts.
 
     Raises:
         ModelRefused: the model does not run in FP32, or does not convert.
-        InputError: ``setting.journal`` is another kind of file.
+        InputError: ``setting.journal`` cannot be read, or is another kind of file.
     """
     return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
 
@@ -126,9 +132,13 @@ class _Search:
         return self._result(self._reduced(enough))
 
     def _fewer(self) -> Islands | None:
-        """Save one node at each root of a mean of squares that the policy keeps, where the squares exceed the range.
+        """Look for a result that keeps roots of means of squares by name, so that the conversion saves a node each.
 
-        Elsewhere the policy's form is better: it computes the small values in FP32, too.
+        The policy keeps these nodes anyway; a node kept by name is rewritten as a sum of squares. Only roots whose
+        squares exceed FP16's range count.
+
+        Returns:
+            the result; ``None`` if there is no such root, or if the tolerance is not met.
         """
         roots = lone_roots(self.model)
         if not roots or self.trials.remaining < 1:
@@ -144,15 +154,15 @@ class _Search:
             measured = self.ranges.get(square.outputs[0].name or "")
             if measured is not None and measured.overflows:
                 name = label(square)
-                reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
-                reasons |= {label(n): f"reads {name}, which peaks at {measured.peak:.2g}" for n in (mean, add)}
+                reasons[name] = f"{name} reaches {measured.peak:.2g}, above {FP16_MAX:g}"
+                reasons |= {label(n): f"it reads {name}, which reaches {measured.peak:.2g}" for n in (mean, add)}
         if not reasons or not self.trials.meets(reasons):
             return None
         return self._result(reasons)
 
     def _result(self, reasons: dict[str, str]) -> Islands:
         now = self.trials.computing(reasons)
-        why = "the converter computes it with the nodes that are kept"
+        why = "the converter keeps it in FP32 together with other nodes"
         follow = {name: why for name in now if name not in self.in_fp32 and name not in reasons}
         inside = frozenset(reasons.keys() - now.keys())
         every = {join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
@@ -194,7 +204,11 @@ class _Search:
         return {name: Growth(*row) for name, row in trials.remember("growth", sorted(keep), measured).items()}
 
     def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
-        """Keep the nodes where the error starts and, while that is not enough, the nodes before them."""
+        """Add to ``base`` the nodes where the error starts and, while that is not enough, the nodes before them.
+
+        Returns:
+            the nodes to keep, with reasons; ``None`` if the tolerance is not met.
+        """
         keep, loose = dict(base), list[str]()
         tried: dict[str, int] = {}
         growth: dict[str, Growth] = {}
@@ -225,7 +239,11 @@ class _Search:
         return None
 
     def _by_blocks(self, base: dict[str, str]) -> dict[str, str] | None:
-        """Keep the blocks that the tolerance needs in FP32; see ``releases``."""
+        """Add to ``base`` the blocks of the model that the tolerance needs in FP32 (see ``releases``).
+
+        Returns:
+            the nodes to keep, with reasons; ``None`` if not a single block could be released.
+        """
         places = [join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph]
         free = [place for place in places if place not in base and place not in self.in_fp32]
         released = release(self.trials, base, free, gain_by_node(self.model))
@@ -240,7 +258,10 @@ class _Search:
         return f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
 
     def _reduced(self, keep: dict[str, str]) -> dict[str, str]:
-        """Release nodes that are not needed: halves of the suspected nodes, then quarters, down to single nodes."""
+        """Return ``keep`` without the nodes that the tolerance does not need in FP32.
+
+        Only suspected nodes are tried: all together, then halves, then quarters, down to single nodes.
+        """
         loose = [name for name in self.loose if name in keep]
         size = len(loose)
         while size and loose and self.trials.remaining > 0:
@@ -263,11 +284,14 @@ def _floats(node: ir.Node) -> bool:
 def _grows(origin: str, growth: Growth, place: str) -> str:
     before = max(0.0, growth.result - growth.grown)
     text = f"the error grows from {before:.2g} to {growth.result:.2g}" if growth.result < 1e29 else "the error starts"
-    return f"{text} here" if place == origin else f"{text} at {origin}, which depends on it"
+    return f"{text} at this node" if place == origin else f"{text} at {origin}, which depends on this node"
 
 
 def _beyond_range(model: Model, ranges: Mapping[str, Range], in_fp32: Iterable[str]) -> dict[str, str]:
-    """Nodes whose results exceed FP16, and the readers of those results, except those that are in FP32 anyway."""
+    """The places of the nodes whose results exceed FP16's range, and of the readers of these results -> why.
+
+    Nodes that are in FP32 anyway are left out.
+    """
     already = set(in_fp32)
     reasons: dict[str, str] = {}
     where = {id(node): join_path(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
@@ -280,15 +304,18 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], in_fp32: Iterable[s
                 if measured is None or not measured.overflows or from_big_constant(value):
                     continue
                 if name not in already:
-                    reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
+                    reasons[name] = f"{name} reaches {measured.peak:.2g}, above {FP16_MAX:g}"
                 for reader in value.consumers():
                     if _needs_range(reader, is_kept=name in reasons) and (other := where[id(reader)]) not in already:
-                        reasons.setdefault(other, f"reads {value.name}, which peaks at {measured.peak:.2g}")
+                        reasons.setdefault(other, f"it reads {value.name}, which reaches {measured.peak:.2g}")
     return reasons
 
 
 def _needs_range(reader: ir.Node, *, is_kept: bool) -> bool:
-    """Return whether the reader of a value beyond FP16's range must stay in FP32 for it, and must be named."""
+    """Return whether the reader of a value beyond FP16's range must be named to stay in FP32.
+
+    False for casts and shapes, and for operators that the converter keeps in FP32 itself.
+    """
     if reader.op_type in ("Cast", "Shape", "Size"):
         return False
     # if the user keeps the node before them, the converter computes these before the cast to FP16
@@ -296,7 +323,7 @@ def _needs_range(reader: ir.Node, *, is_kept: bool) -> bool:
 
 
 def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:
-    """The nodes from the range profile without which the result may still be right."""
+    """The nodes among ``reasons`` that may not need FP32, because they or their readers may hide an infinite value."""
     return [
         name
         for name, node in nodes_by_path(model.ir).items()

@@ -1,12 +1,12 @@
-"""Nodes that measure values inside a graph, and return the numbers from the bodies of If, Loop and Scan.
+"""Add nodes that measure values inside a graph, also in the bodies (subgraphs) of If, Loop and Scan.
 
 Each value gives three numbers that are at least 0 and grow with the measured property:
 
 - how far the value falls below zero
 - how far it rises above zero
-- the share of its elements below the normal FP16 range
+- the share of its elements that are nonzero and below the normal FP16 range
 
-So a branch that does not run gives 0. The iterations of a loop are joined by their largest number, a few bytes each.
+So a branch that does not run gives 0, and of the iterations of a loop the largest number counts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
 NUMBERS = 3
-"""Numbers for each value."""
+"""How many numbers measure each value."""
 
 _LOOPS = frozenset({"Loop", "Scan"})
 
 
 class Probe:
-    """Adds measurements to a model, in place; ``wanted``: place of a graph -> the names of its values to measure."""
+    """Adds measurements to a model, in place.
+
+    ``wanted``: path of a graph (empty for the main graph, ``If_3/then_branch``) -> names of its values to measure.
+    ``order``: after ``run``, the places (path and name) of the measured values, in the order of the results.
+    """
 
     def __init__(self, model: ir.Model, opset: int, wanted: Mapping[str, list[str]]) -> None:
         self._model, self._opset, self._wanted = model, opset, wanted
@@ -43,7 +47,7 @@ class Probe:
         self.order: list[str] = []
 
     def run(self) -> ir.Value:
-        """Measure all values: one vector [NUMBERS * len(order)] in the main graph, three numbers for each value."""
+        """Add the nodes, and return a vector of the main graph: three numbers for each value in ``order``."""
         joined, self.order = self._graph(self._model.graph, "")
         assert joined is not None
         return joined
@@ -52,7 +56,10 @@ class Probe:
         return Builder(graph, self._names, self._opset, "nearest", self._constants)
 
     def _graph(self, graph: ir.Graph, path: str) -> tuple[ir.Value | None, list[str]]:
-        """All measurements of a graph and its bodies as one vector, with the places of the values."""
+        """Add the nodes for a graph and its bodies; return a vector of all numbers, and the places of the values.
+
+        ``None`` and an empty list if there is nothing to measure.
+        """
         builder = self._builder(graph)
         values = {v.name: v for node in graph for v in node.outputs if v.name}
         parts: list[ir.Value] = []
@@ -77,7 +84,10 @@ class Probe:
         return joined, order
 
     def _out_of(self, builder: Builder, node: ir.Node, attribute: str, vector: ir.Value, size: int) -> ir.Value:
-        """Return a vector of a body as a vector of the graph around it."""
+        """Add an output to ``node`` that returns ``vector`` of its body; return the vector in the graph of ``node``.
+
+        Other branches return zeros. For a Loop or Scan, the largest number of all iterations counts.
+        """
         loop = node.op_type in _LOOPS
         node.resize_outputs(len(node.outputs) + 1)
         out = node.outputs[-1]
@@ -102,7 +112,7 @@ class Probe:
 
 
 def flat_single(builder: Builder, value: ir.Value) -> ir.Value:
-    """All elements in FP32."""
+    """Create nodes that flatten a value and cast it to FP32, and return the result."""
     if value.dtype != ir.DataType.FLOAT:
         value = builder.op("Cast", [value], to=ir.DataType.FLOAT.value)
     return builder.op("Reshape", [value, builder.ints([-1])])
@@ -116,11 +126,15 @@ def in_pieces(
     probe: Callable[[list[str]], tuple[Model, str, list[str]]],
     progress: Callable[[float, int], None],
 ) -> Iterator[tuple[list[str], Array]]:
-    """Measure values, ``size`` in one run, and yield the places of some with their numbers on one feed.
+    """Measure ``names`` in pieces of ``size`` values, on each feed.
 
     Args:
-        probe: returns a model that measures some values, with the name of its output and the places in it.
-        progress: called with the share done and the number of values.
+        probe: for the names of a piece, returns a model that measures them, the name of its output, and the places of
+            the values in that output.
+        progress: called before each run with the share done and the number of values in the piece.
+
+    Returns:
+        for each piece and feed, the places of the values and the output of the model.
     """
     every = list(feeds)
     pieces = [names[i : i + size] for i in range(0, len(names), size)]

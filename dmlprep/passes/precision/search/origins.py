@@ -1,4 +1,4 @@
-"""The nodes where an error starts: their operands are right and their results are not."""
+"""Find the nodes where an error starts: their operands are right, and their results are not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.passes.precision.search.contribution import Growth
 
 _JUMP = 8.0
-"""An error that is this many times the operands' error starts here; rounding alone adds only a part."""
+"""An error starts at a node if it is more than this many times the operands' error; rounding alone adds only a part."""
 
 _DRIFT = 2.0**-9
-"""Relative error that a node's own rounding may cause: 4 steps of FP16."""
+"""Relative error that the rounding of a node may cause, which is ignored: 4 steps of FP16."""
 
 
 def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> list[str]:
-    """Labels of the nodes of the main graph where an error starts.
+    """Return the labels of the nodes of the main graph where an error starts.
 
-    The first node with an error on each way through the graph counts. A later node counts if its error is so much
-    larger that it has another cause. The mean of a layer, which is near zero, always has a large but harmless error.
+    The first node with an error on each way through the graph counts. A later node counts if its error is at least 8
+    times as large: then it has another cause. For example, the error of a mean near zero is large but harmless.
     Nodes with bodies are excluded: a search by blocks finds where an error starts in them.
 
     Args:
-        growth: see ``contribution.error_growth``.
-        tolerance: bound of an output's error; a much smaller error is not a start.
+        growth: the result of ``contribution.error_growth``.
+        tolerance: bound of an output's error. Errors below a quarter of it are ignored.
     """
     floor = max(_DRIFT, tolerance / 4)
     spoiled: dict[ir.Value, float] = {}
@@ -45,7 +45,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """The values that a node reads, including captured values of its bodies."""
+    """The values that a node and the nodes in its subgraphs read."""
     values = [v for v in node.inputs if v is not None]
     stack = [graph for _, graph in attribute_graphs(node)]
     while stack:
@@ -56,9 +56,10 @@ def reads(node: ir.Node) -> list[ir.Value]:
 
 
 def around(model: Model, name: str, hops: int) -> list[str]:
-    """The node ``name`` and the producers of its operands, up to ``hops`` nodes back.
+    """Return the places of node ``name`` of the main graph and of the nodes that compute its operands.
 
-    Nodes that only move values do not count. A node with bodies means all nodes inside them.
+    The search goes back ``hops`` nodes; nodes that only move values are included, but do not count. A node with
+    subgraphs is represented by all nodes in them, except constants.
     """
     start = next(n for n in model.ir.graph if label(n) == name)
     labels: dict[str, None] = {}

@@ -1,6 +1,6 @@
-"""The range profile: the largest and smallest elements of every floating-point value, from an FP32 run over the feeds.
+"""The range profile: the largest and smallest elements of each floating-point value, from FP32 runs on the feeds.
 
-The numbers are reduced inside the graph, so that a run returns three numbers for each value, whatever its size.
+The graph itself reduces the elements, so that a run returns only three numbers for each value, whatever its size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
 CHUNK = 250
-"""Values measured in one run: each needs 12 more nodes, and ONNX Runtime's loading time grows with their square."""
+"""Number of values measured in one run. Each needs 12 more nodes, and ONNX Runtime's loading time grows with the square
+of their number."""
 
 Feeds = Mapping[str, Array]
 
@@ -35,10 +36,11 @@ class Range:
     """The range of one value over all feeds.
 
     Attributes:
-        value, node: its place, and its node's place. A place is a name; in a body, the path of its graph comes before
-            it.
-        minimum, maximum: its smallest and largest element, or 0 where that is larger or smaller.
-        small: share of its elements that are nonzero, yet below the normal FP16 range (2**-14).
+        value, node: places of the value, and of the node that computes it. A place is a name, in a subgraph with the
+            path before it (``If_3/then_branch/NAME``).
+        minimum, maximum: the smallest element, but at most 0, and the largest element, but at least 0.
+        small: share of the elements that are nonzero, but below the normal FP16 range (2**-14); the largest share of
+            all feeds.
     """
 
     value: str
@@ -54,11 +56,14 @@ class Range:
 
     @property
     def overflows(self) -> bool:
-        """Return whether the value exceeds FP16, but not FP32. An infinity in FP32 (a mask) is also one in FP16."""
+        """Return whether the value exceeds FP16's range, but is finite in FP32.
+
+        An infinity in FP32 (a mask) is right in FP16, too.
+        """
         return FP16_MAX < self.peak < math.inf
 
     def merge(self, other: Range) -> Range:
-        """Merge the ranges of two feeds."""
+        """Return the range of the value over both feeds."""
         low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
         return Range(self.value, self.node, low, high, max(self.small, other.small))
 
@@ -78,9 +83,9 @@ def profile(
         chunk: values measured in one run; fewer values need less memory and more runs.
 
     Returns:
-        place of a value -> range over all feeds and all iterations of a loop. The place is the value's name in the main
-            graph, and ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Values in bodies of other
-            operators (SequenceMap) and in model-local functions are not measured.
+        place of a value -> its range over all feeds and all iterations of a loop. The place is the value's name in the
+            main graph, and ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Constants, and values
+            in bodies of other operators (SequenceMap) and in model-local functions, are not measured.
     """
     ranges: dict[str, Range] = {}
     owners = _measurable(model)
@@ -99,7 +104,7 @@ def profile(
 
 
 def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
-    """Place of a value -> the path of its graph, its name, and the place of its node."""
+    """Map from the place of each value to measure to the path of its graph, its name, and the place of its node."""
     types = solve_types(model.ir)
     measurable: dict[str, tuple[str, str, str]] = {}
     stack: list[tuple[str, ir.Graph]] = [("", model.ir.graph)]
@@ -116,7 +121,10 @@ def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
 
 
 def _probe(model: Model, wanted: Iterable[tuple[str, str]]) -> tuple[Model, str, list[str]]:
-    """A copy of the model whose only output is the measurements, with the place of each."""
+    """Return a copy of the model whose only output is the measurements, the output's name, and the places in it.
+
+    ``wanted``: pairs of a graph's path and a value's name.
+    """
     probe = model.copy()
     by_graph: dict[str, list[str]] = {}
     for path, name in wanted:

@@ -1,8 +1,8 @@
-"""From a model in FP32 to as few FP32 nodes as the tolerance allows: release blocks to FP16, large blocks first.
+"""Release as many blocks of an FP32 model to FP16 as the tolerance allows, beginning with large blocks.
 
-Each round tries every remaining block alone in FP16. It releases together the blocks that do the least harm for their
-gain, as many as the tolerance allows. It splits the others in two, and the next round tries the halves. The remaining
-set meets the tolerance at any time, so the search can stop when its time is over.
+Each round tries each block of the round in FP16, alone, with the others in FP32. It then releases together the blocks
+that do the least harm for their gain, as many as the tolerance allows. It splits the others in two, and the next round
+tries the halves. The released set meets the tolerance at any time, so the search can stop when its time is over.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Released:
     """The result of a search by blocks.
 
     Attributes:
-        remaining: the places of the remaining blocks, each with its block.
-        met: whether any block was released, so that ``remaining`` was measured to meet the tolerance.
+        remaining: place of each node that stays in FP32 -> its block.
+        met: whether any block was released, so that a trial showed that ``remaining`` meets the tolerance.
         tried: every block that was tried in FP16, in order.
-        alone: remaining block -> error of the result with this block in FP16 as well; blocks after the last trial have
-            none.
+        alone: remaining block -> error of the result with this block in FP16, too; blocks that were not tried at the
+            end are missing.
     """
 
     remaining: dict[str, Block]
@@ -34,7 +34,10 @@ class Released:
     alone: dict[Block, float]
 
     def why(self, block: Block, error: float, form: str) -> str:
-        """Return why a block stays: how the ``error`` of the result would grow with it in ``form`` (FP16, few bits)."""
+        """Return a clause that says why a block stays: how the error of the result would grow without it.
+
+        ``error``: error of the result; ``form``: the form that was tried ("FP16", "few bits").
+        """
         if (alone := self.alone.get(block)) is not None:
             return f"{block.name} in {form} would raise the error of the result from {error:.2g} to {alone:.2g}"
         if block.error is not None:
@@ -50,12 +53,13 @@ def release(
     *,
     narrow: bool = False,
 ) -> Released:
-    """Search for the fewest blocks to keep in FP32, in addition to ``base``.
+    """Search for the fewest blocks to keep in FP32, in addition to the nodes in ``base``.
 
     Args:
+        base: place of each node that stays in FP32 in every trial -> why.
         free: places of the nodes that may be released.
-        weigh: the gain from FP16 at a node.
-        narrow: whether to include nodes without FP32 values.
+        weigh: returns the gain of a node from FP16.
+        narrow: whether blocks include nodes without FP32 (or wider) values.
     """
     return _Release(trials, base, weigh).run(first_blocks(trials.model, free, weigh, narrow=narrow))
 
@@ -79,19 +83,22 @@ class _Release:
         return Released(by_place, len(by_place) < count, self.tried, alone)
 
     def _error(self, gone: Sequence[Block]) -> float:
-        """The error with these blocks in FP16 as well."""
+        """Measure the error with the blocks ``gone`` in FP16, in addition to those released before."""
         places = [place for one in self.remaining if one not in gone for place in one.places]
         return self.trials.measure([*self.base, *places])
 
     def _measure(self, blocks: list[Block]) -> None:
-        """Measure the error with each block alone in FP16, those with the largest gain first."""
+        """Try each block alone in FP16, as far as trials are left, and set its ``error``; largest gain first."""
         for block in sorted(blocks, key=lambda one: -one.weight):
             if self.trials.remaining > 0:
                 block.error = self._error([block])
                 self.tried.append(block)
 
     def _let_go(self, blocks: list[Block]) -> list[Block]:
-        """Release the blocks that the tolerance allows, least harm for their gain first, and return the others."""
+        """Release as many of the blocks together as the tolerance allows, and return the others.
+
+        The blocks with the least harm for their gain come first.
+        """
         harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.tolerance}
         ranked = sorted(harm, key=lambda b: (harm[b] ** 2 - self.error**2) / b.weight)
         count = len(ranked)
@@ -104,12 +111,10 @@ class _Release:
         return [b for b in blocks if b not in gone]
 
     def _once_more(self) -> dict[Block, float]:
-        """Try each remaining block in FP16 again, because errors may cancel out by now.
-
-        Blocks with the largest gain come first.
+        """Try each remaining block in FP16 again, and release it if the tolerance is met: errors may cancel out by now.
 
         Returns:
-            each block that stays -> the error with it in FP16.
+            block that stays -> the error with this block in FP16, too; blocks that were not tried are missing.
         """
         before, alone = 0, dict[Block, float]()
         while before != (before := len(self.remaining)):
@@ -122,7 +127,7 @@ class _Release:
         return alone
 
     def _halves(self, blocks: list[Block]) -> list[Block]:
-        """Replace the blocks that can be split by their halves."""
+        """Split blocks in ``remaining``, in place, and return the halves; a block of one unit is not in the result."""
         new_blocks: list[Block] = []
         for block in blocks:
             halves = block.split(self.weigh)

@@ -1,6 +1,7 @@
-"""Trials of a search: run, measure and remember.
+"""Trials of a search: run a converted model, measure its error, and remember the result.
 
-A trial runs the FP16 emulation with some nodes in FP32, or a model of few bits with some nodes unchanged.
+A trial runs the FP16 emulation with some nodes in FP32, or a model with weights of few bits in which some nodes are
+unchanged. Sets of nodes consist of places: names, in a subgraph with the path before it.
 """
 
 from __future__ import annotations
@@ -41,18 +42,21 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, Array]
 Convert = Callable[[Model, Mapping[int, str]], object]
-"""A function that converts a model in place, with the nodes in ``id(node)`` in FP32."""
+"""A function that converts a model in place, except the nodes in its map of ``id(node)`` -> why."""
 
 _AT_LEAST = 24
-"""Trials that ignore the time limit: a model whose runs take minutes needs some trials, too."""
+"""Number of trials that run even after the time limit: a model whose runs take minutes needs some trials, too."""
 
 _CLEARLY = 4.0
-"""If a feed's error exceeds the tolerance this many times, the trial is decided: it skips the other feeds."""
+"""If an error is more than this many times the tolerance, the trial skips the other feeds."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 if remembered)."""
+    """One trial: the places of the nodes kept in FP32, the largest error of an output, and the duration in seconds.
+
+    The duration is 0 if the result comes from the journal.
+    """
 
     keep: tuple[str, ...]
     error: float
@@ -64,13 +68,17 @@ class Setting:
     """The settings of a search.
 
     Attributes:
-        tolerance: largest accepted error of an output, see ``metrics.output_error``.
+        tolerance: largest accepted error of an output (see ``metrics.output_error``).
         mode, rounding: settings of the FP16 emulation.
+        max_trials: the largest number of trials.
         max_seconds: no trial begins after this time, except the first 24.
-        journal: a file that stores trials and profiles, so that an interrupted search continues.
-        conversion: text of everything that the conversion depends on; with another text, the journal's entries do not
-            count.
-        few_bits: whether trials have weights of few bits and run directly; by default they are FP16, and emulated.
+        journal: a file that stores trials and profiles, so that an interrupted search can continue; ``None`` for none.
+        conversion: a text that changes with everything that the conversion depends on. Entries of the journal that
+            were written with another text are ignored.
+        rules: the rules of the proof, by which errors are judged.
+        progress: called with the share done and a text.
+        few_bits: true if the conversion writes weights of few bits, so that the model runs directly; false if it
+            converts to FP16, which is emulated.
     """
 
     tolerance: float
@@ -86,7 +94,13 @@ class Setting:
 
 
 class _Stored(msgspec.Struct):
-    """The contents of a journal's file."""
+    """The content of a journal file.
+
+    Attributes:
+        key: digest of everything that the entries depend on.
+        trials: digest of the kept nodes -> error.
+        measured: name and digest of the kept nodes -> a measurement.
+    """
 
     key: str
     trials: dict[str, float]
@@ -94,7 +108,10 @@ class _Stored(msgspec.Struct):
 
 
 class _Journal:
-    """Errors by the set of nodes kept, and measurements by name; in a file if there is one."""
+    """Stores errors of trials by the set of kept nodes, and measurements by name and set; in a file if ``path`` is set.
+
+    Entries of the file count only if its key is ``key``.
+    """
 
     def __init__(self, path: Path | None, key: str) -> None:
         self._path, self._stored = path, _Stored(key, {}, {})
@@ -115,7 +132,7 @@ class _Journal:
                 ) from error
 
     def _table(self, name: str, keep: Sequence[str]) -> tuple[dict[str, Any], str]:
-        """The table and the key of an entry: an error if the name is empty, a measurement otherwise."""
+        """Return the table and the key of an entry: of a trial if the name is empty, otherwise of a measurement."""
         digest = hashlib.sha256("\n".join(sorted(keep)).encode()).hexdigest()[:24]
         return (self._stored.measured, f"{name} {digest}") if name else (self._stored.trials, digest)
 
@@ -133,8 +150,9 @@ class _Journal:
 def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
     """Return a digest of everything that the errors of trials depend on.
 
-    It covers the graph in its present form (pinned, simplified), the file of its weights, the feeds, the emulation, and
-    the conversion. The tolerance counts: a trial that exceeds it is shortened.
+    It covers the graph in its present form (pinned, simplified), the path, size and time of its file, the feeds, the
+    emulation, the conversion and dmlprep's version. It also covers the tolerance, because a trial that exceeds it far
+    ends early.
     """
     digest = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
     if model.path is not None and model.path.exists():
@@ -150,11 +168,12 @@ def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
 
 
 class Trials:
-    """Runs trials on one model, which is unchanged.
+    """Runs trials on copies of one model.
 
     Attributes:
         tolerance: the largest accepted error: the setting's, or the proof's bound if that is smaller.
-        by_output: for each output, the error with all nodes in FP16, if that trial ran.
+        done: the trials so far.
+        by_output: error of each output with all nodes in FP16; empty if that trial has not run.
     """
 
     def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
@@ -176,33 +195,36 @@ class Trials:
 
     @property
     def remaining(self) -> int:
-        """The number of trials that may still run."""
+        """The number of trials that may still run, by the limits on number and time."""
         late = self.seconds > self.setting.max_seconds
         allowed = min(self.setting.max_trials, _AT_LEAST) if late else self.setting.max_trials
         return max(0, allowed - len(self.done))
 
     @property
     def seconds(self) -> float:
-        """The duration of the search so far."""
+        """The duration of the search so far, in seconds."""
         return time.monotonic() - self._started
 
     def meets(self, keep: Iterable[str]) -> bool:
-        """Return whether a set of nodes kept in FP32 meets the tolerance."""
+        """Return whether the outputs meet the tolerance with the nodes ``keep`` in FP32; runs a trial if needed."""
         return self.measure(keep) <= self.tolerance
 
     def converted(self, keep: Iterable[str]) -> Model:
-        """The model with all but these nodes in FP16, as the final conversion will write it."""
+        """Return a converted copy of the model, in which the nodes ``keep`` are not converted."""
         model = self.model.copy()
         places = nodes_by_path(model.ir)
         self._convert(model, {id(places[name]): "island" for name in keep})
         return model
 
     def computing(self, keep: Iterable[str]) -> dict[str, None]:
-        """Places of the nodes that compute in FP32 if these nodes are kept, in the order of the graph."""
+        """The places of all nodes that compute in FP32 if the nodes ``keep`` are kept, in the order of the graph.
+
+        The policy of the conversion may keep more nodes than ``keep``. The values of the result are always ``None``.
+        """
         return dict.fromkeys(_in_fp32(self.converted(keep)))
 
     def measure(self, keep: Iterable[str]) -> float:
-        """The largest error of an output with these nodes in FP32; a known set is not a new trial."""
+        """The largest error of an output with the nodes ``keep`` in FP32; runs a trial if the error is not known."""
         names = tuple(sorted(keep))
         if (known := self._known.get(frozenset(names))) is not None:
             return known
@@ -219,7 +241,10 @@ class Trials:
         return error
 
     def remember(self, name: str, keep: Sequence[str], compute: Callable[[], object]) -> Any:
-        """Return the result of ``compute`` (plain JSON), or its stored result from an interrupted search."""
+        """Return the result of ``compute`` (plain JSON), and store it in the journal; a stored result is not computed.
+
+        ``name`` and ``keep`` identify the result.
+        """
         known = self._journal.get(name, keep)
         if known is None:
             known = compute()
@@ -227,7 +252,7 @@ class Trials:
         return known
 
     def say(self, share: float, text: str) -> None:
-        """Report a measurement between trials, ``share`` done."""
+        """Report the progress of a measurement between trials: its ``text``, and the share that is done."""
         self.setting.progress(self._share, f"{text}, {percent(share, 0)} done")
 
     @property
@@ -252,7 +277,7 @@ class Trials:
         return error
 
     def _leave_out_drawn(self) -> None:
-        """Leave out the outputs that differ in a second run, because the proof does not judge them either."""
+        """Ignore outputs that are random: those that differ in a second run. The proof does not judge them either."""
         if any(draws(node) for node in nodes(self.model.ir)):
             again = self.runner.run(self.model, self.feeds[0], self.outputs)
             drawn = {
@@ -302,7 +327,7 @@ def _in_fp32(model: Model) -> list[str]:
 
 
 def keep_nodes_lines(keep: Mapping[str, str]) -> str:
-    """TOML for a step that keeps nodes by name, each with the reason as a comment."""
+    """The option ``keep_nodes`` of a step as TOML, with the reason for each node as a comment."""
     if not keep:
         return "keep_nodes = []"
     rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in keep.items())

@@ -1,4 +1,4 @@
-"""Weights in few bits: products have a scale for each block, tables and convolutions a scale for each slice."""
+"""Store weights in few bits: MatMul and Gemm with a scale for each block, tables and convolutions for each slice."""
 
 from dmlprep.passes.precision.weights.blocks import Blocks
 from dmlprep.passes.precision.weights.convolutions import write_convolutions, write_rows

@@ -1,6 +1,6 @@
-"""Round to nearest: numbers of a few bits in blocks along the depth of a weight, each block with its own scale.
+"""Round weights to numbers of 4 or 8 bits, in blocks along the depth (the summed axis), each with its own scale.
 
-The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md):
+The layout is that of MatMulNBits (ONNX Runtime, docs/ContribOperators.md):
 
 - numbers [columns, blocks, block * bits / 8], the first of two in the low bits
 - scales [columns, blocks]
@@ -26,14 +26,20 @@ from dmlprep.portable.arrays import Array
 Part = Literal["numbers", "scales", "zeros"]
 
 BAND = 1 << 18
-"""Elements that are rounded together: few enough for the processor's cache, and enough for numpy."""
+"""Number of elements that are rounded together: few enough for the processor's cache, and enough for numpy."""
 
 _THREADS = 2
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, zero points or none."""
+    """How a weight is rounded.
+
+    Attributes:
+        bits: 4 or 8.
+        size: the numbers of a column that share a scale.
+        symmetric: whether there are no zero points.
+    """
 
     bits: int
     size: int
@@ -41,10 +47,14 @@ class Blocks:
 
 
 class Quantised:
-    """A weight of [depth, columns] elements, or [columns, depth] where ``turned``, in blocks.
+    """A weight in blocks, computed when a part is first needed. Its parts are numbers, scales and zero points.
 
-    One reading computes all parts. Scales and zero points stay in memory afterwards. The numbers, which need most of
-    the space, are freed after they were returned.
+    One reading computes all parts. Scales and zero points then stay in memory. The numbers, which need most of the
+    space, are freed after they were returned.
+
+    Args:
+        source: the weight, [depth, columns], or [columns, depth] if ``turned``.
+        kind: the element type of the scales.
     """
 
     def __init__(self, source: ir.TensorProtocol, turned: bool, blocks: Blocks, kind: ir.DataType) -> None:
@@ -56,16 +66,16 @@ class Quantised:
         self._cache: dict[Part, Array] = {}
 
     def shape(self, part: Part) -> tuple[int, ...]:
-        """Sizes of a part."""
+        """The shape of a part ("numbers", "scales", "zeros")."""
         if part == "numbers":
             return (self.columns, self.count, self.blocks.size * self.blocks.bits // 8)
         return (self.columns, self.count if part == "scales" else -(-self.count * self.blocks.bits // 8))
 
     def get(self, part: Part) -> Array:
-        """The values of a part.
+        """The content of a part ("numbers", "scales", "zeros"); computes it if it is not in memory.
 
         Raises:
-            ModelRefused: DP415, the weight contains infinity or NaN.
+            ModelRefused: DP415, the weight contains infinity, NaN or values beyond any scale.
         """
         with self._lock:
             if part not in self._cache:
@@ -88,9 +98,10 @@ class Quantised:
         return parts if self.blocks.symmetric else {**parts, "zeros": _packed(zeros, self.blocks.bits)}
 
     def _bands(self) -> Iterator[tuple[int, Array]]:
-        """Yield whole blocks of the weight in FP32, with the first block or column.
+        """Yield the weight in FP32 in bands of whole blocks, each with the index of its first block.
 
-        The blocks are [blocks, size, columns] or [columns, blocks, size].
+        A band is [blocks, size, columns]. If the weight is turned, it is [columns, blocks, size], with the index of its
+        first column.
         """
         size = self.blocks.size
         row = self.depth if self.turned else size * self.columns
@@ -142,7 +153,7 @@ class Quantised:
 
 
 def _packed(numbers: Array, bits: int) -> Array:
-    """Numbers along the last axis, two in a byte if they have 4 bits."""
+    """Pack numbers of 4 bits along the last axis, two in a byte, the first in the low bits; 8 bits are unchanged."""
     if bits == 8:
         return numbers
     if numbers.shape[-1] % 2:
@@ -152,7 +163,7 @@ def _packed(numbers: Array, bits: int) -> Array:
 
 
 def regrouped(tensor: ir.TensorProtocol, count: int) -> Iterator[Array]:
-    """The flattened values in FP32, ``count`` at a time; the caller may change each array."""
+    """Yield the flattened values in FP32, ``count`` at a time; the caller may change each array."""
     count = min(count, int(tensor.size))
     buffer, filled = np.empty(count, np.float32), 0
     for piece in pieces(tensor):
@@ -169,7 +180,7 @@ def regrouped(tensor: ir.TensorProtocol, count: int) -> Iterator[Array]:
 
 
 class PartTensor(LazyTensor):
-    """A part of a weight in blocks, computed when it is read or saved."""
+    """A tensor for one part of a weight in blocks (numbers, scales or zero points), computed when it is read."""
 
     def __init__(self, whole: Quantised, part: Part) -> None:
         dtype = whole.kind if part == "scales" else ir.DataType.UINT8
@@ -177,5 +188,5 @@ class PartTensor(LazyTensor):
         self.whole, self.part = whole, part
 
     def numpy(self) -> Array:
-        """All values, [dims]."""
+        """Compute and return all values, in the shape of the part."""
         return self.whole.get(self.part)

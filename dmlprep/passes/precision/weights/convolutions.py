@@ -1,9 +1,10 @@
-"""Conv, ConvTranspose and embedding tables, with a constant weight in 8 bits and one scale for each slice.
+"""Store constant weights of Conv and ConvTranspose, and embedding tables, in 8 bits with one scale for each slice.
 
-A convolution reads its weight through com.microsoft's DequantizeLinear: DirectML computes it right at every opset, also
-in FP16. ONNX's own DequantizeLinear has FP16 scales only from opset 19 on. Per axis, it is wrong at opset 21 up to ONNX
-Runtime 1.24 (DP606), and it has no kernel from opset 23 on (``tests/benchmarks/int8_convolutions.py``). Rows of a table
-are gathered, then multiplied.
+A slice is an output channel of a convolution or a row of a table. A convolution reads its weight through
+com.microsoft's DequantizeLinear: DirectML computes it right at every opset, also in FP16. ONNX's own DequantizeLinear
+has FP16 scales only from opset 19 on. With a scale for each channel, DirectML computes it wrongly at opset 21 up to
+ONNX Runtime 1.24 (DP606), and has no kernel for it from opset 23 on (``tests/benchmarks/int8_convolutions.py``). Rows
+of a table are gathered, then multiplied by their scales.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from dmlprep.passes.precision.weights.matmuls import DOMAIN, FLOATS, Choice, Don
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
 
 _AXES = {"Conv": 0, "ConvTranspose": 1}
-"""The axis of the output channels in a weight; groups of a ConvTranspose share them."""
+"""The axis of a weight with one scale for each index: the output channels. Groups of a ConvTranspose share scales."""
 
 _FEWEST = 16
-"""The fewest numbers of a channel: with fewer, scale and zero point need as much space as is saved."""
+"""The fewest elements of a channel. With fewer, its scale and zero point need as much space as 8 bits save."""
 
 _NARROWEST = 16
-"""The fewest columns of a table: in a narrower one, the scale of a row needs as much space as is saved."""
+"""The fewest columns of a table. With fewer, the scale of a row needs as much space as 8 bits save."""
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A convolution with a constant weight."""
+    """A convolution with a constant weight; ``axis`` is the weight's axis of output channels."""
 
     node: ir.Node
     weight: ir.Value
@@ -43,7 +44,10 @@ class _Convolution:
 
 
 def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
-    """Write 8-bit weights for each convolution with a large constant weight, and add the results to ``done``."""
+    """Rewrite each convolution with a large constant weight in place, with a weight of 8 bits; report in ``done``.
+
+    ``choice`` says which convolutions stay unchanged.
+    """
     writing = Writing(model, done, budget)
     for conv in [*_convolutions(model)]:
         name, why = label(conv.node), _stays(conv, choice)
@@ -57,7 +61,7 @@ def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budg
 
 
 def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
-    """The convolutions of the main graph that ``write_convolutions`` would rewrite: node -> bytes of its weight."""
+    """The convolutions of the main graph that ``write_convolutions`` would rewrite -> size of its weight in bytes."""
     return {
         conv.node: int(conv.tensor.nbytes)
         for conv in _convolutions(model)
@@ -75,11 +79,11 @@ def _convolutions(model: ir.Model) -> Iterator[_Convolution]:
 
 
 def _stays(conv: _Convolution, choice: Choice) -> str:
-    """Why a convolution stays unchanged; empty if it is rewritten."""
+    """Return why a convolution stays unchanged; empty if it is to be rewritten."""
     if id(conv.node) in choice.keep:
         return choice.keep[id(conv.node)]
     if choice.last is None and is_last(conv.node):
-        return "the last layer"
+        return "it is the last layer"
     if small := too_small(conv.tensor, choice):
         return small
     if int(conv.tensor.size) < _FEWEST * int(conv.tensor.shape.numpy()[conv.axis]):
@@ -105,7 +109,10 @@ def _write(conv: _Convolution, parts: tuple[ir.Value, ...], edit: Edit) -> None:
 
 
 def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
-    """Write 8-bit tables for each Gather of rows of a large constant table, and add the results to ``done``."""
+    """Rewrite each Gather of rows of a large constant table in place, with a table of 8 bits; report in ``done``.
+
+    ``least``: the smallest table to rewrite, in elements.
+    """
     writing = Writing(model, done, budget)
     for graph in main_graphs(model):
         for node in list(graph):

@@ -1,4 +1,4 @@
-"""MatMul and Gemm whose weight is constant, written as com.microsoft::MatMulNBits."""
+"""Rewrite MatMul and Gemm with a constant weight as com.microsoft::MatMulNBits, with the weight in few bits."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from dmlprep.passes.precision.weights.blocks import Blocks, Part, PartTensor, Qu
 DOMAIN = "com.microsoft"
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-"""Types of weights that are rounded."""
+"""Element types of weights that can be rounded."""
 
 _SIZES = (256, 128, 64, 32, 16)
-"""Sizes of a block for which DirectML computes right results."""
+"""The block sizes for which DirectML computes right results."""
 
 _PASSING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Reshape", "Tanh", "Transpose"})
-"""Operators that may follow the last layer before the model's output: another type, a scale, a soft cap."""
+"""Operators between the last layer and the model's output, over which ``is_last`` looks: casts, scales, a soft cap."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of weights to round, and how.
+    """Which weights are rounded to few bits, and how.
 
     Attributes:
-        blocks: the rounding of each weight. If the block size does not divide the depth, the next smaller size that
-            does is used.
-        last: the rounding of the layer whose result is an output of the model; ``None`` leaves the layer unchanged.
+        blocks: how each weight is rounded. If the block size does not divide the depth, the next smaller size that does
+            is used.
+        last: how a layer whose result is an output of the model is rounded; ``None`` leaves it unchanged.
         least: the smallest weight to round, in elements.
-        keep: nodes that stay, and why, by ``id``.
+        keep: ``id(node)`` of nodes that stay unchanged -> why.
+        convolutions: whether weights of convolutions are rounded, too.
     """
 
     blocks: Blocks
@@ -48,13 +49,13 @@ class Choice:
 
 @dataclass
 class Done:
-    """The result for a model.
+    """What was rewritten in a model.
 
     Attributes:
-        written: rewritten nodes, and the blocks of each, by name.
-        unchanged: nodes with a constant weight that stay unchanged, and why.
-        before, after: bytes of the rounded weights, before and after.
-        rows, convolutions: nodes that read a table or a weight in 8 bits.
+        written: label of each rewritten MatMul or Gemm -> how its weight was rounded.
+        unchanged: label of each node with a constant weight that stays unchanged -> why.
+        before, after: size of the rounded weights in bytes, before and after.
+        rows, convolutions: labels of the nodes that now read a table or a weight in 8 bits.
     """
 
     written: dict[str, Blocks] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Done:
 
 @dataclass(frozen=True)
 class _MatMul:
-    """A product with a constant weight of [depth, columns] elements, or [columns, depth] where ``turned``."""
+    """A MatMul or Gemm with a constant weight: [depth, columns], or [columns, depth] if ``turned``."""
 
     node: ir.Node
     weight: ir.Value
@@ -78,7 +79,10 @@ class _MatMul:
 
 
 def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
-    """Write each product with a large constant weight with that weight in blocks, and return the result."""
+    """Rewrite each MatMul and Gemm with a large constant weight in place, with the weight in blocks of few bits.
+
+    ``choice`` says which nodes stay unchanged. Returns what was done.
+    """
     done = Done()
     writing = Writing(model, done, budget)
     for matmul in [*_products(model)]:
@@ -98,7 +102,7 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
 
 
 class Writing:
-    """Writes nodes that read weights in few bits; a weight with several readers is stored and counted once."""
+    """Adds weights in few bits to a model; a weight with several readers is stored, and counted in ``done``, once."""
 
     def __init__(self, model: ir.Model, done: Done, budget: Budget) -> None:
         self.model, self.done, self.budget, self.names = model, done, budget, Names(model)
@@ -106,7 +110,7 @@ class Writing:
         self._weights: list[ir.Value] = []
 
     def at(self, node: ir.Node) -> Edit:
-        """Edits around a node."""
+        """Return an editor that writes new nodes next to a node."""
         assert isinstance(node.graph, ir.Graph)
         return Edit(node.graph, node, self.names, self.budget)
 
@@ -118,7 +122,11 @@ class Writing:
         tensor: ir.TensorProtocol,
         make: Callable[[Edit], tuple[ir.Value, ...]],
     ) -> tuple[ir.Value, ...]:
-        """Numbers, scales and zero points of the weight of ``node``, in the main graph; shared for the same ``key``."""
+        """Return the parts (numbers, scales, perhaps zero points) of a rounded weight, initializers of the main graph.
+
+        ``make`` creates them on the first call with a ``key``; later calls with the key share them. The sizes of the
+        old and new weight are added to ``done``.
+        """
         self._weights.append(weight)
         if key not in self._parts:
             self._parts[key] = make(Edit(self.model.graph, node, self.names, self.budget))
@@ -127,14 +135,14 @@ class Writing:
         return self._parts[key]
 
     def finish(self, domain: str = "") -> None:
-        """Remove weights that are no longer read, and import ``domain`` for the operators that read the new ones."""
+        """Remove the old weights that no node reads any more, and import ``domain`` (if set) into the model."""
         if self._weights and domain:
             self.model.graph.opset_imports.setdefault(domain, 1)
         drop_unused(self._weights)
 
 
 def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
-    """The products of the main graph that ``write_matmuls`` would rewrite: node -> bytes of its weight."""
+    """The nodes of the main graph that ``write_matmuls`` would rewrite -> size of the weight in bytes."""
     return {
         matmul.node: int(matmul.tensor.nbytes)
         for matmul in _products(model)
@@ -148,7 +156,7 @@ def _products(model: ir.Model) -> Iterator[_MatMul]:
 
 
 def too_small(tensor: ir.TensorProtocol, choice: Choice) -> str:
-    """Why a small weight stays unchanged; empty if it is large enough."""
+    """The reason, as a clause, why a weight is too small to be rounded; empty if it is large enough."""
     return f"its weight has fewer than {choice.least:,} elements (least)" if int(tensor.size) < choice.least else ""
 
 
@@ -170,7 +178,7 @@ def _product(node: ir.Node, version: int) -> _MatMul | None:
 
 
 def _blocks(matmul: _MatMul, choice: Choice) -> tuple[str, Blocks | None]:
-    """The blocks for the weight of a product; otherwise the reason why it stays."""
+    """Return the reason why a product stays unchanged, and ``None``; otherwise "", and how its weight is rounded."""
     node = matmul.node
     if id(node) in choice.keep:
         return choice.keep[id(node)], None
@@ -179,22 +187,22 @@ def _blocks(matmul: _MatMul, choice: Choice) -> tuple[str, Blocks | None]:
     if node.op_type == "Gemm":
         plain = not node.attributes.get_int("transA", 0) and node.attributes.get_float("alpha", 1.0) == 1.0
         if not plain or node.attributes.get_float("beta", 1.0) != 1.0:
-            return "its Gemm transposes A, or scales", None
+            return "its Gemm has transA, or an alpha or beta other than 1", None
     blocks = choice.blocks
     if is_last(node):
         if choice.last is None:
-            return "the last layer", None
+            return "it is the last layer", None
         blocks = choice.last
     size = next((s for s in _SIZES if s <= blocks.size and matmul.depth % s == 0), None)
     if size is None:
-        return f"its depth of {matmul.depth} is not a multiple of a block", None
+        return f"its depth of {matmul.depth} is not a multiple of any block size", None
     # DirectML reads packed zero points of 8 bits wrong where a column has an odd number of them (DP650).
     odd = blocks.bits == 8 and (matmul.depth // size) % 2 == 1
     return "", Blocks(blocks.bits, size, blocks.symmetric or odd)
 
 
 def is_last(node: ir.Node) -> bool:
-    """Return whether the result is an output of the model, perhaps scaled or in another type."""
+    """Return whether the node's result reaches a graph output, perhaps scaled, cast or reshaped on the way."""
     stack, visited = [node.outputs[0]], set[int]()
     while stack:
         value = stack.pop()
@@ -208,7 +216,7 @@ def is_last(node: ir.Node) -> bool:
 
 
 def _parts(model: ir.Model, matmul: _MatMul, blocks: Blocks, names: Names, edit: Edit) -> tuple[ir.Value, ...]:
-    """Numbers, scales and, if they are not in the middle, zero points, as initializers of the main graph."""
+    """Add the rounded weight of a product to the main graph: numbers, scales and, if not symmetric, zero points."""
     whole = Quantised(matmul.tensor, matmul.turned, blocks, matmul.tensor.dtype)
     wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
     base = matmul.weight.name or "weight"
@@ -239,7 +247,7 @@ def _write(matmul: _MatMul, blocks: Blocks, parts: tuple[ir.Value, ...], edit: E
 
 
 def drop_unused(values: list[ir.Value]) -> None:
-    """Remove weights that are no longer read, with their Constant nodes and unused Transpose nodes."""
+    """Remove those of the weights ``values`` that are no longer read, with unused Constant and Transpose nodes."""
     for value in values:
         for user, _ in list(value.uses()):
             idle = not any(o.uses() or o.is_graph_output() for o in user.outputs)

@@ -1,7 +1,7 @@
-"""The nodes that keep their weights, with the fewest bytes, so that the outputs stay within a bound.
+"""Search for the nodes that must keep their weights so that the outputs stay within a bound; the fewest bytes win.
 
-The nodes are products and convolutions. The trials are those of the island search (``precision/search``), with original
-weights or weights in few bits.
+The nodes are products (MatMul, Gemm) and convolutions. The trials work like those of the island search
+(``precision/search``): each node has its original weight or a weight in few bits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search.
+    """The result of ``find_sensitive``.
 
     Attributes:
         met: whether the bound is met with at least one weight in few bits.
         error: error of the outputs with the result; the smallest of all trials if the bound is not met.
         whole: the error with every weight in few bits.
         tolerance: the search's bound: the requested one, or the proof's if that is smaller.
-        keep: label of each node that keeps its weight -> why, with numbers.
-        kept_bytes, all_bytes: bytes of the weights that stay, and of all weights that could be rounded.
+        keep: label of each node that keeps its weight -> why, with numbers; empty if the bound is not met.
+        kept_bytes, all_bytes: size in bytes of the weights that stay, and of all weights that could be rounded.
+        trials: the trials, in order.
+        seconds: duration of the search.
     """
 
     met: bool
@@ -45,7 +47,10 @@ class SearchResult:
     seconds: float = 0.0
 
     def recipe_lines(self) -> str:
-        """TOML for the step that gives this result without a search, without the nodes that the user keeps by name."""
+        """The option ``keep_nodes`` as TOML, with which the step gives this result without a search.
+
+        Nodes that the user keeps by name are not included.
+        """
         return keep_nodes_lines(self.keep)
 
 
@@ -57,17 +62,19 @@ def find_sensitive(
     feeds: Sequence[Feeds],
     setting: Setting,
 ) -> SearchResult:
-    """Search for the nodes of the main graph that have to keep their weights; ``model`` is unchanged.
+    """Search for the nodes of the main graph that must keep their weights; ``model`` is unchanged.
 
     Args:
-        write: rounds the weights of a copy in place, except those of the nodes in ``id(node)``.
-        choice: the weights that ``write`` rounds if no further nodes are kept.
+        write: rounds the weights of a copy of the model in place, except those of the nodes in its map of ``id(node)``
+            -> why.
+        choice: the weights that ``write`` rounds if that map is empty.
+        runner: runs models.
         feeds: inputs by name, one mapping for each run; the worst run counts.
-        setting: with ``few_bits`` set.
+        setting: the settings of the search; ``few_bits`` must be true.
 
     Raises:
         ModelRefused: the model does not run, or a weight cannot be rounded.
-        InputError: ``setting.journal`` is another kind of file.
+        InputError: ``setting.journal`` cannot be read, or is another kind of file.
     """
     trials = Trials(model, write, runner, list(feeds), setting)
     sizes = to_round(model.ir, choice) | (convolutions_to_round(model.ir, choice) if choice.convolutions else {})

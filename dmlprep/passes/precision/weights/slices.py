@@ -1,4 +1,4 @@
-"""Tensors in 8 bits with a scale for each slice along one axis: rows of a table, channels of a convolution."""
+"""Round tensors to 8 bits with a scale for each slice along one axis: rows of a table, channels of a convolution."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from dmlprep.passes.precision.weights.blocks import BAND, regrouped
 from dmlprep.portable.arrays import Array
 
 _TOP = 127
-"""Largest number: -128 is unused, so that zero is the middle."""
+"""Largest magnitude of a number: -128 is unused, so that zero is the middle."""
 
 
 class Slices:
-    """A tensor in int8, symmetric, with a scale for each slice along ``axis``. Scales stay in memory, numbers do not.
+    """A tensor rounded to int8 (symmetric: zero point 0), with a scale for each index of ``axis``.
+
+    Scales are computed once and stay in memory; the numbers are computed on each call.
 
     Args:
         source: a tensor of FP32 or FP16; it is read piece by piece.
-        fix: the remedy for a tensor with infinity or NaN.
+        fix: the fix that the error names for a tensor with infinity or NaN.
     """
 
     def __init__(self, source: ir.TensorProtocol, axis: int, fix: str) -> None:
@@ -55,7 +57,11 @@ class Slices:
             return self._scales
 
     def numbers(self) -> Array:
-        """The numbers: int8, in the tensor's shape."""
+        """Compute and return the int8 numbers, in the tensor's shape.
+
+        Raises:
+            ModelRefused: DP415, the tensor contains infinity or NaN.
+        """
         scales = self.scales().astype(np.float32)
         with np.errstate(divide="ignore"):
             factors = np.where(scales == 0, np.float32(0), 1 / scales)
@@ -67,9 +73,10 @@ class Slices:
         return result.reshape(self.sizes)
 
     def _bands(self) -> Iterator[tuple[slice, Array]]:
-        """Yield the values in FP32: the slices, and [before, slices, behind].
+        """Yield the values in FP32 in bands [before, slices, behind], each with the range of its slices.
 
-        Without an axis before the slices, each item has part of the slices only.
+        ``before`` and ``behind`` are the flattened axes before and after the axis of the slices. If ``before`` is 1, a
+        band has some of the slices, otherwise all.
         """
         row, at = self._behind * (1 if self._before == 1 else self.count), 0
         for flat in regrouped(self.source, max(1, BAND // row) * row):
@@ -79,7 +86,10 @@ class Slices:
 
 
 class SlicePart(LazyTensor):
-    """Numbers or scales ([count], or of ``shape``) of a tensor in slices, computed when they are read or saved."""
+    """A tensor for the numbers or the scales of a tensor in slices, computed when it is read or saved.
+
+    Scales are [count], or have the given ``shape``.
+    """
 
     def __init__(self, whole: Slices, part: Literal["numbers", "scales"], shape: tuple[int, ...] = ()) -> None:
         self._sizes = whole.sizes if part == "numbers" else shape or (whole.count,)
@@ -88,5 +98,5 @@ class SlicePart(LazyTensor):
         self.whole, self.part = whole, part
 
     def numpy(self) -> Array:
-        """All values, [dims]."""
+        """Compute and return all values, in this tensor's shape."""
         return self.whole.numbers() if self.part == "numbers" else self.whole.scales().reshape(self._sizes)
