@@ -146,7 +146,8 @@ def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
         yield fresh
         return
     try:
-        yield _lock(file) or fresh
+        locked = _lock(file)
+        yield fresh if locked is None else locked
     finally:
         os.close(file)
 
