@@ -132,7 +132,8 @@ def examine(
 ) -> list[Examined]:
     """Run ``check``, and return the record together with the placement of each node, one entry for each target.
 
-    The arguments are those of ``check``. The target ``all`` stands for every known release, oldest first.
+    The arguments are those of ``check``. The target ``all`` stands for every known release, oldest first; it cannot be
+    combined with ``verify``.
     """
     start_worker()
     from dmlprep.directml.targets import find_target, target_names

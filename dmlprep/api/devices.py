@@ -1,4 +1,4 @@
-"""This environment, the DirectML devices here, the runtime on Linux, and the known releases."""
+"""The software environment, the DirectML devices of this machine, the runtime on Linux, and the known releases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,11 @@ def check_environment(*, dml: bool = True) -> Environment:
 
 
 def _cpu_findings() -> list[Finding]:
-    """Load ONNX Runtime in a child process, because a broken one can crash; return DP805 if that fails, or nothing."""
+    """Try to load ONNX Runtime in a child process, because a broken one can crash.
+
+    Returns:
+        the finding DP805 if it cannot be loaded; an empty list if it can.
+    """
     from dmlprep.runtime import SessionFailure, cpu_host
 
     try:
@@ -100,7 +104,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that the option ``gpu`` accepts: on Linux those with a usable Vulkan driver.
+    """Return the GPUs that the option ``gpu`` accepts: on Linux, with the runtime, those with a usable Vulkan driver.
 
     Returns:
         the GPUs in the order of their numbers; empty on other systems. ``dmlprep runtime status`` shows why a GPU is

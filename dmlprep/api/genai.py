@@ -81,7 +81,7 @@ def genai_prepare(
             onnxruntime-genai's model builder converts first. It is never modified.
         out, force: folder of the result, and whether to replace its files.
         precision: ``fp16``, or ``int4`` for INT4 weights.
-        recipe: a built-in recipe or a path; empty: ``@llm-fp16`` or ``@llm-int4``, by ``precision``.
+        recipe: a built-in recipe or a path; empty: ``@llm-fp16``, or ``@llm-int4`` if dmlprep itself has to quantize.
         target, settings: as in ``plan``; an empty target is that of the recipe.
         device_index: the adapter for genai (``device_index`` in its config), counted from 0 in the order in which
             Windows lists adapters by performance. ``None`` leaves the config's own value.

@@ -1,4 +1,4 @@
-"""Many models from one file: project files and fleets."""
+"""Prepare many models by one file: a project file, or a fleet file for many models, targets and sizes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def init_project(
 
 
 def build_snippet(begun: Begun, build: Build) -> str:
-    """Return the text to paste into a build system, which then prepares the models at each build.
+    """Return the text to paste into a build system, so that it prepares the models at each build.
+
+    The text for ``pre-commit`` checks models instead, at each commit.
 
     Args:
         begun: the result of ``init_project``.
@@ -202,7 +204,7 @@ def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), sha
 
     Args:
         file: the fleet file (docs/fleet.md).
-        only: names or patterns of jobs to return; empty: all.
+        only: names of jobs, beginnings of names, patterns, or paths of models; empty: all jobs.
         shard: one part of the jobs, such as ``3/8`` for the third of eight; empty: all.
 
     Returns:

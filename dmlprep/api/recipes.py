@@ -60,7 +60,7 @@ def list_recipes() -> dict[str, Recipe]:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the built-in recipes, without reading them."""
+    """Return the names of the built-in recipes (``@vision-fp16``), without reading their files."""
     from dmlprep.pipeline.recipe import builtin_names
 
     return builtin_names()

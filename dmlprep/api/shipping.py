@@ -47,10 +47,10 @@ def pack_kit(
             ``optimization``, or ``dim:NAME`` for the size of a free dimension.
         warm_up, runs: number of untimed and of timed runs of each feed.
         time_limit: limit in seconds for all runs on the other machine.
-        metric: name of your own measure (``file.py:function``), which ``verify_kit`` then needs; it is neither packed
-            nor run.
+        metric: name of your own measure (``file.py:function``), for the manifest. It is neither packed nor run: pass
+            it to ``verify_kit`` too, which otherwise judges by the tolerance.
         key: file of your private key, created if missing, which seals the kit. The key for the person who runs the kit
-            is written next to ``out``, with the suffix ``.run-key``.
+            is then written next to ``out``, with the suffix ``.run-key``.
         progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Find the recipe that suits a model best."""
+"""Find the recipe that suits a model best, on this machine or with a kit on another one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def tune(
         is 0 if one is chosen; 1 if no candidate is good; 3 if a required check did not run.
 
     Raises:
-        UsageError: as in ``prepare``.
+        UsageError: the model, a recipe, a setting or an output is wrong, or ``kit`` is combined with ``offline``.
         CheckNotRun: DirectML is required but not available, or no GPU matches ``gpu``.
     """
     start_worker()

@@ -31,12 +31,15 @@ from dmlprep.record.run_record import RunFacts
 
 _GROUPED = "com.microsoft::GroupQueryAttention"
 _EXPECTED = frozenset(["DP205", "DP531"])
-"""Findings about free dimensions: a model of a genai folder has them, and the search sets their sizes."""
+"""Codes of findings about free dimensions, which are dropped: each model of a genai folder has free dimensions."""
 
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A model of the folder; ``examined`` is ``None`` if it cannot be opened, which a finding reports."""
+    """A model of the folder, by its section in the config; ``examined`` is ``None`` if the model cannot be opened.
+
+    A finding of the folder then has the reason.
+    """
 
     section: str
     file: Path
@@ -45,10 +48,12 @@ class CheckedModel:
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """The result of a check.
+    """The result of checking a folder.
 
     Attributes:
-        needs: memory of the device; ``None`` where it is not known.
+        record: record with the findings about the folder itself.
+        models: the models, each with its own record.
+        needs: device memory that the folder needs; ``None`` if it is not known.
     """
 
     folder: GenaiFolder
@@ -59,16 +64,16 @@ class FolderCheck:
 
     @property
     def exit_code(self) -> int:
-        """1 where any finding is an error."""
+        """1 if any finding about the folder or a model is an error, otherwise 0."""
         return int(any(one.severity == "error" for record in self.records for one in record.findings))
 
     @property
     def records(self) -> list[RunRecord]:
-        """The folder's record, and that of each model."""
+        """The record of the folder, followed by those of the models that could be opened."""
         return [self.record, *(one.examined.record for one in self.models if one.examined is not None)]
 
     def combined(self) -> RunRecord:
-        """Return one record with everything; a finding about a model has its file under ``facts``."""
+        """Return one record with all findings and the placements; a finding about a model has ``file`` in its facts."""
         findings = list(self.record.findings)
         for model in self.models:
             name = model.file.relative_to(self.folder.path).as_posix()
@@ -85,7 +90,11 @@ class FolderCheck:
 
 
 def check_folder(path: Path, target: Target, *, vram: int | None = None) -> FolderCheck:
-    """Check a folder.
+    """Check a folder of onnxruntime-genai: its config, files, tokens and models. No model runs.
+
+    Args:
+        target: the DirectML release.
+        vram: memory of the device in bytes, with which the need for weights and cache is compared; ``None``: unknown.
 
     Raises:
         InputError: it is not a folder of onnxruntime-genai, or its config cannot be read (DP840).
@@ -117,7 +126,7 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
 
 
 def _once(findings: list[Finding]) -> list[Finding]:
-    """Drop repeated findings: several sections may name one file."""
+    """Return the findings without repetitions, which occur if several sections name one file."""
     by_text: dict[tuple[str, str, str], Finding] = {}
     for one in findings:
         by_text.setdefault((one.code, one.node, one.message), one)
@@ -125,7 +134,7 @@ def _once(findings: list[Finding]) -> list[Finding]:
 
 
 def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
-    """Yield findings on names that lead out of the folder, links, and missing files."""
+    """Yield findings on files that the config names: missing ones, and names or links that lead out of the folder."""
     for place, name in folder.outside:
         text = f'{place} "{name[:60]}" is outside the folder'
         yield finding("DP845", text, node=place)
@@ -155,7 +164,10 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
 def _model(
     folder: GenaiFolder, file: ModelFile, target: Target, findings: list[Finding]
 ) -> tuple[CheckedModel, Model | None]:
-    """Open and examine one model, and compare it with the config."""
+    """Open and examine one model, and compare it with the config; add findings about both to ``findings``.
+
+    The model is ``None``, and its ``examined`` too, if it cannot be opened.
+    """
     name = file.file.name
     if not (os.path.exists(file.file) and file.file.resolve().is_relative_to(folder.path.resolve())):
         return CheckedModel(*file, None), None
@@ -186,7 +198,12 @@ def _model(
 
 
 def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
-    """Adapt a finding on a model to its folder."""
+    """Return a finding on a model, changed if the config of the folder makes it worse or harmless.
+
+    Args:
+        shared: True if past and present keys and values share a buffer.
+        captured: True if the model's graph is captured.
+    """
     if one.code == "DP659" and one.severity == "warning":
         if captured:
             return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")
@@ -203,7 +220,7 @@ def _interface(model: ir.Model) -> Interface:
 
 
 def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
-    """Yield a finding on weights of a type that no kernel of DirectML accepts."""
+    """Yield a finding if the model has weights in BF16, which no kernel of DirectML accepts."""
     names = [tensor.name or "" for tensor in tensors(model) if tensor.dtype is ir.DataType.BFLOAT16]
     if names:
         text = f"{file} has {len(names)} weights in BF16, which DirectML does not support, first {names[0]}"
@@ -211,10 +228,10 @@ def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
 
 
 def capture_findings(file: str, placement: Placement, graph: GraphFacts) -> Iterator[Finding]:
-    """Yield the reasons for which a session with graph capture is refused (``InferenceSession::Initialize``).
+    """Yield findings on why ONNX Runtime refuses a session with graph capture (``InferenceSession::Initialize``).
 
-    The main graph may not have a node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, if that
-    needs no copy of a tensor between the devices.
+    The main graph must not have a node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, if that
+    needs no copy of a tensor between the devices. ``file`` is the model's file name, for messages.
     """
     control = [node for node in graph.nodes if node.subgraphs]
     how = 'or write "enable_graph_capture": "0" into the options of dml'

@@ -12,11 +12,14 @@ from dmlprep.genai.schema import validate
 from dmlprep.record import Finding
 
 CONFIG = "genai_config.json"
-"""Name of the file; onnxruntime-genai reads no other."""
+"""Name of the config file in a folder; onnxruntime-genai reads no other name."""
 
 
 def is_dml(name: str) -> bool:
-    """Return True if onnxruntime-genai reads a name as DirectML: in any case, and with ``ExecutionProvider``."""
+    """Return True if onnxruntime-genai reads the name of a provider as DirectML.
+
+    It accepts upper and lower case, and the suffix ``ExecutionProvider``.
+    """
     return name.lower().removesuffix("executionprovider") == "dml"
 
 
@@ -25,8 +28,9 @@ class Provider:
     """One execution provider in session options.
 
     Attributes:
-        place: path of its object (``model.decoder.session_options.provider_options[0].dml``).
-        options: its options; without the filter.
+        place: path of its object in the config (``model.decoder.session_options.provider_options[0].dml``).
+        options: its options, except ``device_filtering_options``.
+        device_filter: the object ``device_filtering_options``; ``None`` if there is none.
     """
 
     name: str
@@ -36,17 +40,18 @@ class Provider:
 
     @property
     def is_dml(self) -> bool:
-        """True for DirectML."""
+        """True if the provider is DirectML."""
         return is_dml(self.name)
 
 
 @dataclass(frozen=True)
 class GenaiConfig:
-    """A genai_config.json that is JSON.
+    """The content of a genai_config.json.
 
     Attributes:
-        document: its content; do not edit, ``copy.deepcopy`` it.
-        findings: faults: text that onnxruntime-genai refuses, or reads differently.
+        path: the file.
+        document: its content, which must not be changed.
+        findings: faults in it: text or values that onnxruntime-genai refuses, or reads differently.
     """
 
     path: Path
@@ -54,52 +59,52 @@ class GenaiConfig:
     findings: tuple[Finding, ...] = field(repr=False)
 
     def value(self, place: str) -> object:
-        """Return the value at a place, keys with dots between them; ``None`` without one."""
+        """Return the value at a place, which is keys with dots between them; ``None`` if there is no value."""
         value: object = self.document
         for key in place.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
     def table(self, place: str) -> Mapping[str, object]:
-        """Return the object at a place; an empty one for other values, or none."""
+        """Return the object at a place; an empty one if the value is missing or is not an object."""
         value = self.value(place)
         return value if isinstance(value, Mapping) else {}
 
     def text(self, place: str) -> str:
-        """Return the string at a place; empty for other values, or none."""
+        """Return the string at a place; an empty one if the value is missing or is not a string."""
         value = self.value(place)
         return value if isinstance(value, str) else ""
 
     def number(self, place: str) -> int | None:
-        """Return the 32-bit integer at a place; ``None`` for other values, or none."""
+        """Return the 32-bit integer at a place; ``None`` if the value is missing or is not such a number."""
         return whole(self.value(place))
 
     def flag(self, place: str) -> bool | None:
-        """Return the truth value at a place; ``None`` for other values, or none."""
+        """Return the Boolean at a place; ``None`` if the value is missing or is not a Boolean."""
         value = self.value(place)
         return value if isinstance(value, bool) else None
 
     @property
     def type(self) -> str:
-        """``model.type``: the kind of model (``llama``, ``whisper``)."""
+        """The value of ``model.type``, which is the kind of model (``llama``, ``whisper``); empty if it is missing."""
         return self.text("model.type")
 
     def providers(self, section: str) -> list[Provider]:
         """Return the providers in a section's session options, in their order.
 
         Args:
-            section: with or without ``model.`` before it (``decoder``, ``decoder.pipeline.embeds``).
+            section: name of the section, with or without ``model.`` before it (``decoder.pipeline.embeds``).
         """
         place = f"{section_place(section)}.session_options"
         return list(_providers(place, self.section(section).get("session_options")))
 
     def session_options(self, section: str) -> Mapping[str, object]:
-        """Return a section's own session options; if they are empty, onnxruntime-genai uses the decoder's."""
+        """Return a section's own session options. If the result is empty, onnxruntime-genai uses the decoder's."""
         options = self.section(section).get("session_options")
         return options if isinstance(options, Mapping) else {}
 
     def section(self, section: str) -> Mapping[str, Any]:
-        """Return the object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty without one."""
+        """Return the object of a section (``decoder``, ``decoder.pipeline.NAME``); an empty one if it is missing."""
         head, mark, stage = section.removeprefix("model.").partition(".pipeline.")
         table = self.table(f"model.{head}")
         if not mark:
@@ -107,7 +112,10 @@ class GenaiConfig:
         return next((inner for known, inner in stages(table) if known == stage), {})
 
     def side(self, section: str, side: str) -> Mapping[str, object]:
-        """Return names of a section's ``inputs`` or ``outputs``, by key; empty where it is a list, or missing."""
+        """Return the names in a section's ``inputs`` or ``outputs`` (``side``), by key.
+
+        Empty if it is missing, or a list, as in a stage of a pipeline.
+        """
         written = self.section(section).get(side)
         return written if isinstance(written, Mapping) else {}
 
@@ -118,7 +126,10 @@ def section_place(section: str) -> str:
 
 
 def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield name and object of each stage of a pipeline: a list of objects of one key each, or one object."""
+    """Yield the name and the object of each stage in a section's ``pipeline``.
+
+    A pipeline is a list of objects with one key each, or one object.
+    """
     pipeline = table.get("pipeline")
     for entry in pipeline if isinstance(pipeline, list) else [pipeline]:
         if isinstance(entry, Mapping):
@@ -126,7 +137,7 @@ def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, obje
 
 
 def whole(value: object) -> int | None:
-    """Return a 32-bit integer, which JSON may write as ``2.0``; ``None`` for other values."""
+    """Return a value as an integer if it is a whole number of 32 bits (also ``2.0``); ``None`` for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not -(1 << 31) <= value < 1 << 31 or value != int(value):
@@ -135,7 +146,7 @@ def whole(value: object) -> int | None:
 
 
 def read_config(path: Path | str) -> GenaiConfig:
-    """Read a genai_config.json, by its path or its folder; ``findings`` lists its faults.
+    """Read a genai_config.json, by its path or that of its folder; ``findings`` of the result lists its faults.
 
     Raises:
         InputError: it is missing, larger than 16 MiB, not JSON, or nests deeper than 32 levels (DP840).

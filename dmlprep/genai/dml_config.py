@@ -17,11 +17,12 @@ from dmlprep.record import Finding, finding
 
 @dataclass(frozen=True)
 class DmlOptions:
-    """Options of the DirectML provider that the user sets.
+    """Options of the DirectML provider in the config that the user sets.
 
     Attributes:
-        device_index: the adapter, counted from 0 in the order in which Windows lists them by performance.
-        graph_capture: ``None``: on where the decoder allows it.
+        device_index: the adapter, counted from 0 in the order in which Windows lists adapters by performance; ``None``:
+            the config's own value stays.
+        graph_capture: whether graph capture is on; ``None``: on if the decoder allows it.
     """
 
     device_index: int | None = None
@@ -29,11 +30,14 @@ class DmlOptions:
 
 
 def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grouped: bool) -> tuple[str, list[Finding]]:
-    """Return the configuration for DirectML, and findings on its changes.
+    """Return the text of a config changed for DirectML, and findings on the changes.
 
     Args:
-        text: the original document, without a byte-order mark.
-        capture: True if every compute node of the decoder runs on DirectML.
+        text: the original text of the config, without a byte-order mark.
+        options: the user's options.
+        capture: True if the decoder's graph can be captured.
+        why_not: the reason if it cannot.
+        grouped: True if the decoder has GroupQueryAttention, which needs more search options.
     """
     findings: list[Finding] = []
     capture = capture if options.graph_capture is None else options.graph_capture
@@ -58,7 +62,13 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
 def _provider(
     session: dict[str, object], where: str, options: DmlOptions, captured: str, findings: list[Finding]
 ) -> None:
-    """Make ``dml`` the only provider of a session; other keys of its object stay."""
+    """Make ``dml`` the only provider in a session's options, in place; its other options stay.
+
+    Args:
+        where: place of the providers in the config, for findings.
+        captured: value of ``enable_graph_capture``; empty: it is not set.
+        findings: the list to which findings on changes are added.
+    """
     listed = session.get("provider_options")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     others = [name for entry in entries for name in entry if not is_dml(name)]
@@ -76,7 +86,7 @@ def _provider(
 
 
 def _search(search: dict[str, object], findings: list[Finding]) -> None:
-    """Set the search options that DirectML's GroupQueryAttention needs (DP649)."""
+    """Set, in place, the search options that DirectML's GroupQueryAttention needs (DP649); add findings on changes."""
     if search.get("past_present_share_buffer") is not True:
         search["past_present_share_buffer"] = True
         text = "changed past_present_share_buffer to true: DirectML reads the cache only in shared memory"
@@ -88,7 +98,7 @@ def _search(search: dict[str, object], findings: list[Finding]) -> None:
 
 
 def for_cpu(text: str) -> str:
-    """Return the configuration for the CPU: remove the providers of all sessions, and nothing more."""
+    """Return the text of a config changed for the CPU: the providers of all sessions are removed, nothing more."""
     document, layout = _read(text)
     sessions = (section.get("session_options") for _, section in _sections(document))
     asking = [session for session in sessions if isinstance(session, dict) and session.get("provider_options")]
@@ -99,10 +109,12 @@ def for_cpu(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The layout of a JSON text, in the way of ``json.dump``, as genai's builder writes its files.
+    """The layout of a JSON text, so that a changed document can be written in the same way.
 
     Attributes:
+        before, after: text around the object, such as white space.
         indent: indentation of one level; ``None`` for a document in one line.
+        newline: the line end.
     """
 
     before: str
@@ -111,7 +123,7 @@ class _Layout:
     newline: str
 
     def render(self, document: dict[str, object]) -> str:
-        """Return the document as text: keys in their order, numbers as they were written."""
+        """Return the document as text in this layout: keys in their order, numbers as they were written."""
         text = json.dumps(document, ensure_ascii=False, indent=self.indent)
         text = re.sub(r'"\\u0000([^"]*)"', r"\1", text).replace("\n", self.newline)
         return f"{self.before}{text}{self.after}"
@@ -120,16 +132,19 @@ class _Layout:
 _INDENT = re.compile(r"\{\r?\n([ \t]*)")
 
 _NUMBER = "\0"
-"""Prefix of a number, which stays a text: Python refuses numbers of thousands of digits, and writes 1.00 as 1.0.
+"""Prefix that marks a number, which is kept as text: Python would write 1.00 as 1.0, and refuses thousands of digits.
 
-No string has this character: a text with an escape of four digits has been refused (DP843).
+No string of the document has this character: a text with an escape of four digits has been refused (DP843).
 """
 
 _DECODER = json.JSONDecoder(parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__)
 
 
 def _read(text: str) -> tuple[dict[str, object], _Layout]:
-    """Return the object of a text that ``read_document`` has accepted. The last of duplicate keys counts."""
+    """Parse a text that ``read_document`` has accepted; return its object with numbers as marked text, and its layout.
+
+    The last of duplicate keys counts.
+    """
     start = len(text) - len(text.lstrip(" \t\r\n"))
     document, end = _DECODER.raw_decode(text, start)
     broken = _INDENT.match(text, start)
@@ -138,7 +153,7 @@ def _read(text: str) -> tuple[dict[str, object], _Layout]:
 
 
 def _object(parent: dict[str, object], key: str) -> dict[str, object]:
-    """Return the object at ``key``; a new one where the key is missing or has another value."""
+    """Return the object at ``key`` of ``parent``; if there is none, put an empty object there first."""
     value = parent.get(key)
     if not isinstance(value, dict):
         value = parent[key] = {}
@@ -146,7 +161,10 @@ def _object(parent: dict[str, object], key: str) -> dict[str, object]:
 
 
 def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str, object]]]:
-    """Yield the sections with session options, and their places; always the decoder, unless it is a pipeline."""
+    """Yield each section with session options, with its place as a list of keys before it.
+
+    The decoder is always among them, unless it is a pipeline.
+    """
     yield from _below(document, [], 0)
     model = document.get("model")
     decoder = model.get("decoder") if isinstance(model, dict) else None
@@ -157,7 +175,7 @@ def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str
 
 
 _DEPTH = 8
-"""Deepest nesting of sections; a stage of a decoder's pipeline is at five."""
+"""Largest nesting depth at which sections are searched; a stage of a decoder's pipeline is at depth five."""
 
 
 def _below(value: object, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, object]]]:

@@ -1,4 +1,4 @@
-"""Read the text of genai_config.json within bounds, and note where onnxruntime-genai reads it differently."""
+"""Read genai_config.json within limits, and find text that onnxruntime-genai reads differently from other programs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dmlprep.record import Finding, finding
 _BYTES = 16 << 20
 _DEPTH = 32
 _DIGITS = 18
-"""Most digits of an integer; a longer one becomes a float, as onnxruntime-genai reads all numbers."""
+"""Largest number of digits of an integer; a longer one becomes a float, as onnxruntime-genai reads all numbers."""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-"""A string, also one that does not end, or a bracket outside of strings. The search visits each character once."""
+"""Pattern of a string, even without its end, or of a bracket outside strings; the search is linear."""
 
 _SPACE = " \t\r\n"
-"""White space of JSON."""
+"""The characters that JSON allows as white space."""
 
 _ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 
 
 class JsonObject(dict[str, Any]):
-    """An object of the file; ``twice`` has its duplicate keys, whose last value counts."""
+    """A JSON object; ``twice`` has its duplicate keys. The last value of such a key counts."""
 
     twice: tuple[str, ...] = ()
 
@@ -38,7 +38,8 @@ class Document:
     """The content of a JSON file.
 
     Attributes:
-        findings: faults of its text: onnxruntime-genai does not read it as JSON does.
+        root: the object at the top.
+        findings: faults in the text that onnxruntime-genai reads otherwise than JSON defines.
     """
 
     root: JsonObject
@@ -49,10 +50,10 @@ def read_document(path: Path, *, limit: int = _BYTES) -> Document:
     """Read a JSON file with an object at its top.
 
     Args:
-        limit: most bytes of the file.
+        limit: largest size of the file in bytes.
 
     Raises:
-        InputError: it cannot be read, is larger, is not JSON, or nests deeper than 32 levels.
+        InputError: the file cannot be read, is larger, is not a JSON object, or nests deeper than 32 levels.
     """
 
     def refuse(what: str, fix: str) -> InputError:
@@ -90,7 +91,7 @@ def _pairs(pairs: list[tuple[str, object]]) -> JsonObject:
 
 
 def _whole_number(text: str) -> int | float:
-    """Parse an integer; Python refuses one of thousands of digits."""
+    """Parse an integer; one of more than 18 digits becomes a float, because Python refuses thousands of digits."""
     return int(text) if len(text) <= _DIGITS else float(text)
 
 
@@ -99,7 +100,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """Return the nesting depth of brackets outside of strings, to keep Python's reader from deeper recursion."""
+    """Return the nesting depth of brackets outside strings: Python's JSON reader must not recurse too deep."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         mark = text[match.start()]

@@ -17,21 +17,21 @@ from dmlprep.genai.config import CONFIG, GenaiConfig, read_config, stages
 from dmlprep.graph.model import Model
 
 SECTIONS = ("decoder", "encoder", "vision", "speech", "embedding", "joiner", "vad", "draft", "mtp")
-"""Sections of ``model`` that name a model's file under ``filename``, or stages under ``pipeline``."""
+"""Sections of ``model`` in the config that can name a model: its file under ``filename``, or stages in ``pipeline``."""
 
 _STAGES = 64
-"""Most stages of all pipelines. Each is a model to open and examine: a small file must not list thousands."""
+"""Largest number of stages of all pipelines. Each is a model to open: a small config must not list thousands."""
 
 _FILES = 10_000
 _DEPTH = 8
 
 
 class ModelFile(NamedTuple):
-    """A model of the folder.
+    """A model that the config of a folder names.
 
     Attributes:
         section: its section in the config: ``decoder``, ``encoder``, ``vision``, ``decoder.pipeline.NAME`` ...
-        file: its path, inside the folder unless the config has findings about it. The file may be missing.
+        file: its path, below the folder. The file may be missing, or a link that leads out.
     """
 
     section: str
@@ -46,8 +46,9 @@ class GenaiFolder:
         models: models that the config names, with names that stay inside the folder.
         other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
             models are among them: ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
-        outside: place and text of names that lead out of the folder; such files are never opened.
-        opened: its models opened so far, by their files.
+        outside: names of models that lead out of the folder, as pairs: place in the config, and name. Such files are
+            never opened.
+        opened: the models opened so far, by file.
     """
 
     path: Path
@@ -58,7 +59,7 @@ class GenaiFolder:
     opened: dict[Path, Model] = field(default_factory=dict, repr=False, compare=False)
 
     def open(self, file: Path) -> Model:
-        """Open a model of the folder, or return it if it is open already. Callers must not change it.
+        """Return a model of the folder, which is opened only once. Callers must not change it.
 
         Raises:
             InputError, ModelRefused: as ``Model.open``.
@@ -68,7 +69,7 @@ class GenaiFolder:
         return self.opened[file]
 
     def file_bytes(self) -> int:
-        """Return the bytes of its models and other files, as far as they can be read."""
+        """Return the total size in bytes of its models and other files; files that cannot be read do not count."""
         total = 0
         for file in (*(model.file for model in self.models), *self.other_files):
             with suppress(OSError):
@@ -77,7 +78,10 @@ class GenaiFolder:
 
 
 def open_folder(path: Path | str) -> GenaiFolder:
-    """Read a folder of onnxruntime-genai. No model is opened.
+    """Read the config of a folder of onnxruntime-genai, and list its files. No model is opened.
+
+    Args:
+        path: the folder, or its genai_config.json.
 
     Raises:
         InputError: it is not a folder, has no genai_config.json, or one that cannot be read or names too many models
@@ -111,12 +115,12 @@ def open_folder(path: Path | str) -> GenaiFolder:
 
 
 def other_models(path: Path) -> list[Path]:
-    """Return models of a folder in the layout of Optimum and transformers.js: ONNX models without safetensors."""
+    """Return the ONNX models of a folder in the layout of Optimum and transformers.js; empty if it has safetensors."""
     return [] if any(path.glob("*.safetensors")) else sorted([*path.glob("onnx/*.onnx"), *path.glob("*.onnx")])
 
 
 def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:
-    """Yield section and file name of each model that a config names."""
+    """Yield the section and the file name of each model that a config names."""
     for section in SECTIONS:
         table = config.table(f"model.{section}")
         parts = list(stages(table))
@@ -139,7 +143,7 @@ def leads_out(name: str) -> bool:
 
 
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield plain files below a folder, without following links to folders; 10,000 entries of each folder at most."""
+    """Yield files below a folder, at most 8 levels deep and 10,000 entries in each folder; skip links to folders."""
     try:
         with os.scandir(folder) as scan:
             entries = sorted(islice(scan, _FILES), key=lambda entry: entry.name)

@@ -16,18 +16,25 @@ _ATTENTION = {
     "com.microsoft::DecoderMaskedMultiHeadAttention": ("num_heads", ""),
 }
 _CACHES = {"com.microsoft::GroupQueryAttention": 7, "com.microsoft::RotaryEmbedding": 2}
-"""Index of the input with the table of cosines, whose rows are positions, by operator (ContribOperators.md)."""
+"""Index of the input that is the table of cosines, by operator (ContribOperators.md). Its rows are positions."""
 
 
 def longest(config: GenaiConfig) -> int | None:
-    """Return the longest sequence of the config: ``max_length``, or without one the context's length."""
+    """Return the length in tokens of the longest sequence that a config allows; ``None`` if it is not known.
+
+    It is ``search.max_length``, or else ``model.context_length``.
+    """
     return config.number("search.max_length") or config.number("model.context_length") or None
 
 
 def geometry_findings(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Yield findings where a model contradicts the config's numbers.
+    """Yield a finding for each number in the config that a model contradicts: heads, layers, vocabulary, lengths.
 
-    For a decoder of stages, each stage is compared in the numbers that it has.
+    Args:
+        section: the section of the model. If it is a stage of a pipeline, only the numbers that the stage has are
+            compared.
+        file: name of the model's file, for messages.
+        graph: facts about the model's graph.
     """
     nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
     head = section.partition(".pipeline.")[0]
@@ -42,10 +49,7 @@ def geometry_findings(config: GenaiConfig, section: str, file: str, graph: Graph
 
 
 def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Compare heads and head size of attention nodes with the config.
-
-    Layers may differ, so the config's number must be that of one of them.
-    """
+    """Yield findings if heads or head size of no attention node are as in the config (layers may differ)."""
     heads, groups, sizes = dict[int, str](), dict[int, str](), dict[int, str]()
     for node in nodes:
         if node.key not in _ATTENTION:
@@ -67,7 +71,7 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
 
 
 def _head_size(node: NodeFacts) -> int:
-    """Return the elements of a head if the node's shapes show them, otherwise 0."""
+    """Return the size of a head of an attention node, in elements; 0 if the node's shapes do not show it."""
     heads = int(node.attribute(_ATTENTION[node.key][0], 0))
     query = node.input(0)
     width = query.shape[-1] if query is not None and query.shape else None
@@ -81,7 +85,7 @@ def _head_size(node: NodeFacts) -> int:
 
 
 def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Compare layers, heads and head size of the cache's inputs."""
+    """Yield findings if layers, heads or head size of the cache inputs differ from the config."""
     values = {value.name: value for value in graph.inputs if not value.initializer}
     layers = layers_of(config, section, values)
     place = "model.decoder"
@@ -124,7 +128,7 @@ def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts)
 
 
 def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Compare embeddings that go from one model to another, and the encoder's states."""
+    """Yield a finding if the width of embeddings or encoder states differs from ``hidden_size`` in the config."""
     rows = {
         "decoder": ("inputs", "inputs_embeds", "decoder"),
         "embedding": ("outputs", "inputs_embeds", "decoder"),
@@ -143,7 +147,7 @@ def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Ite
 
 
 def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Find tables of rotary positions that are shorter than the sequences that the config allows."""
+    """Yield a finding if a table of rotary positions is shorter than the sequences that the config allows."""
     rows: dict[int, str] = {}
     for node in nodes:
         table = node.input(_CACHES[node.key]) if node.key in _CACHES else None

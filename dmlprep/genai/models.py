@@ -1,4 +1,4 @@
-"""Prepare one model of a language model's folder: refuse what DirectML cannot run, and choose the steps."""
+"""Parts of preparing one model of a folder: refuse attention that DirectML cannot run, and choose types to keep."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ _FORMS = (
     "attention-apart",
     "attention-causal",
 )
-"""Quirks of attention that make a language model wrong, or fail to load, unless a step rewrites them."""
+"""Names of attention's quirks (DirectML faults) that make a model wrong, or fail to load, unless a step rewrites it."""
 
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """The result for one model; ``prepared`` is opened from its file, and ``None`` where the run failed."""
+    """The result for one model of a folder; ``prepared`` is the model opened from the written file, or ``None``.
+
+    It is ``None`` if the run failed; ``record`` then has the reason.
+    """
 
     record: RunRecord
     original: Model
@@ -45,7 +48,10 @@ class PreparedModel:
 
     @property
     def captures(self) -> str:
-        """Why its graph cannot be captured; empty where every compute node is on DirectML, without copies between."""
+        """The reason why DirectML cannot capture its graph (record it once and replay it); empty if it can.
+
+        It can if no node has a subgraph, every compute node is on DirectML, and no tensor is copied to the CPU.
+        """
         for node in self.prepared.ir.graph if self.prepared is not None else ():
             if any(attribute_graphs(node)):
                 return f"{Path(self.record.input).name} has control flow: {label(node)} ({node.op_type})"
@@ -59,16 +65,16 @@ class PreparedModel:
 
 
 def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
-    """Return patterns for the inputs and outputs of states, such as the KV cache: names with %d in the config.
+    """Return patterns that match the inputs and outputs for states, such as the KV cache.
 
-    A name with several %d is skipped: genai inserts one number, and a pattern with many could match for ever.
+    They come from the names with one ``%d`` in the config, where genai inserts the number of the layer.
     """
     texts = [text for text in dict.fromkeys(_named(config.document.get("model"))) if text.count("%d") == 1]
     return [re.compile("[0-9]+".join(map(re.escape, text.split("%d")))) for text in texts]
 
 
 def _named(value: Any) -> Iterator[str]:
-    """Yield every name of an input or output in a config."""
+    """Yield every string inside ``inputs`` and ``outputs`` of a config or a part of it."""
     stack = [(value, False)]
     while stack:
         at, inside = stack.pop()
@@ -81,10 +87,10 @@ def _named(value: Any) -> Iterator[str]:
 
 
 def kept_types(model: Model, config: GenaiConfig) -> list[str]:
-    """Return floating inputs and outputs that keep their types when the model becomes FP16.
+    """Return the names of floating-point inputs and outputs that keep their types when the model becomes FP16.
 
-    The cache becomes FP16, since its size grows with the text, and so do the logits: genai uses the model's types for
-    both. Other inputs and outputs connect models, or come from a processor, and keep their types.
+    These are all except the cache, whose size grows with the text, and the logits: for both, genai uses the model's
+    types. The others connect models, or come from a processor.
     """
     states = state_names(config)
     logits = config.text("model.decoder.outputs.logits") or "logits"
@@ -95,7 +101,7 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
 
 
 def without_checks(recipe: Recipe) -> Recipe:
-    """Return the recipe for one model of a folder, without checks: the folder is proved as a whole."""
+    """Return the recipe with all checks turned off: a folder is proved as a whole, not model by model."""
     parity = msgspec.structs.replace(recipe.parity, cpu=False, dml="off", fp16_emulation="off")
     return msgspec.structs.replace(recipe, parity=parity)
 
@@ -108,15 +114,15 @@ def is_grouped(model: Model) -> bool:
 def refuse_forms(
     model: Model, target: Target, context_length: int | None, *, mended: bool, notes: Sequence[Finding] = ()
 ) -> None:
-    """Refuse attention that DirectML computes wrongly, or cannot load, and that has no equivalent form.
+    """Raise an error if the model has attention that DirectML computes wrongly, or cannot load.
 
     Args:
-        context_length: most positions of a text; ``None`` where it is not known.
-        mended: True if the steps have run: quirks that a step can rewrite count only then.
+        context_length: largest number of tokens in a text; ``None`` if it is not known.
+        mended: True if the steps have run. Before, faults that a step can rewrite do not count.
         notes: findings of the steps, which explain why a step did not rewrite a node (DP641).
 
     Raises:
-        ModelRefused: DP878.
+        ModelRefused: DP878, the model has such a node.
     """
     if target.opset_only or not any(node.op_type in _ATTENTION for node in nodes(model.ir)):
         return
@@ -139,7 +145,7 @@ _OUTCOME = {"wrong numbers": "it computes wrong numbers without an error", "crea
 
 
 def _harms(hit: Hit, context_length: int | None) -> str:
-    """Return what is wrong with a node; empty where its window is as long as any text."""
+    """Return what is wrong with an attention node; empty if it is harmless: its window is as long as any text."""
     window = int(hit.node.attribute("local_window_size", -1))
     if hit.sure or window < 0:
         return hit.detail

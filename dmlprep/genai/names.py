@@ -1,4 +1,4 @@
-"""Compare inputs and outputs of the models with their names in the config."""
+"""Compare the names of the models' inputs and outputs with those in the config."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dmlprep.record.findings import Severity
 
 _MOST_LAYERS = 4096
 _MOST_KEYS = 256
-"""Most keys of a section's inputs or outputs to check: genai knows less than 50, and refuses others."""
+"""Largest number of keys of a section's inputs or outputs to check: genai knows less than 50, and refuses others."""
 
 _MOST_FOUND = 200
-"""Most findings on one model's names."""
+"""Largest number of findings on one model's names."""
 
 _COMPARED = 500
-"""Most names to compare with, and most letters of each, to guess the intended name."""
+"""Largest number of names to compare with, and of letters of each, to guess the intended name."""
 
 PATTERNS: Mapping[str, str] = {
     "past_key_names": "past_key_values.%d.key",
@@ -30,7 +30,7 @@ PATTERNS: Mapping[str, str] = {
     "present_key_names": "present.%d.key",
     "present_value_names": "present.%d.value",
 }
-"""Names of the cache without names in the config (Config::Defaults in src/config.h)."""
+"""Default names of the cache's inputs and outputs, if the config has none (Config::Defaults in src/config.h)."""
 
 _OTHER_NAMES: Mapping[str, str] = {"inputs.attention_mask vision": "image_attention_mask"}
 _PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_value_names"}
@@ -38,7 +38,7 @@ _PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_
 
 @dataclass(frozen=True)
 class Interface:
-    """Names of a model's inputs and outputs, without initializers that are inputs as well."""
+    """Names of a model's inputs and outputs; initializers that are inputs as well are left out."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -46,14 +46,22 @@ class Interface:
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers with a cache: their inputs of past keys and of past values, by the number of the layer."""
+    """The inputs of a decoder for past keys (``keys``) and past values (``values``), by the number of the layer."""
 
     keys: Mapping[int, str]
     values: Mapping[int, str]
 
 
 def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
-    """Return a section's name for an input or output, or onnxruntime-genai's default."""
+    """Return the name that a section of the config gives to an input or output, or onnxruntime-genai's default.
+
+    Args:
+        side: ``inputs`` or ``outputs``.
+        key: the key in the config (``past_key_names``); its value may contain ``%d`` for the number of a layer.
+
+    Returns:
+        the name; empty if a key that ends in ``_names`` is not set and has no default.
+    """
     written = config.side(section, side).get(key)
     if isinstance(written, str):
         return written
@@ -61,13 +69,13 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
 
 
 def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
-    """Return which layers of a decoder have a cache, by the config's patterns."""
+    """Return the inputs for the cache of each layer, among the names ``inputs``, by the config's patterns."""
     inputs = list(inputs)
     return Layers(*(matching(named(config, section, "inputs", key), inputs) for key in _PRESENT))
 
 
 def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
-    """Return the names that match a pattern with one ``%d``, by their numbers."""
+    """Return the names that match a pattern with one ``%d``, by the number in each; empty for other patterns."""
     before, mark, after = pattern.partition("%d")
     if not mark:
         return {}
@@ -80,7 +88,7 @@ def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
 
 
 def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
-    """Find names of layer tensors without ``%d`` for the layer's number."""
+    """Yield findings on names of layer tensors in the config that do not have exactly one ``%d`` for the layer."""
     for side in ("inputs", "outputs"):
         for key, name in config.side(section, side).items():
             if not key.endswith("_names") or not isinstance(name, str) or name == "":
@@ -94,7 +102,11 @@ def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
 
 
 def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Find inputs without a source and missing outputs, at most 200 for one model."""
+    """Yield findings on a model's inputs that get no value, and on names in the config that the model does not have.
+
+    Names of optional inputs that the model lacks are accepted. There are at most 200 findings, and one that says that
+    there are more. ``file`` is the model's file name, for messages.
+    """
     for count, one in enumerate(_name_findings(config, section, file, model)):
         if count == _MOST_FOUND:
             text = f"more than {_MOST_FOUND} names of {file} do not fit the config: is it the right model?"
@@ -121,7 +133,7 @@ def _name_findings(config: GenaiConfig, section: str, file: str, model: Interfac
 
 
 def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str]) -> set[str]:
-    """Return names of a model's inputs or outputs that the section's names refer to."""
+    """Return those of a model's ``names`` to which a name in the section refers, directly or by a pattern."""
     claimed = set()
     for key in _keys(config, section, side):
         name = named(config, section, side, key)
@@ -139,7 +151,10 @@ def _names(config: GenaiConfig, section: str, side: str) -> list[str]:
 
 
 def _missing(config: GenaiConfig, section: str, file: str, model: Interface, free: Sequence[str]) -> Iterator[Finding]:
-    """Find inputs and outputs that a section needs, or names, and the model does not have."""
+    """Yield findings on inputs and outputs that a section needs, or names, and the model does not have.
+
+    ``free``: the model's inputs to which no name in the section refers.
+    """
     place = section_place(section)
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
         written = config.side(section, side)
@@ -164,7 +179,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
 
 
 def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> tuple[str, ...]:
-    """Return keys without which onnxruntime-genai cannot run a section."""
+    """Return the keys of inputs or outputs (``side``) that onnxruntime-genai needs to run a section."""
     if section == "decoder":
         if side == "outputs":
             return ("logits",)
@@ -176,7 +191,7 @@ def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> t
 
 
 def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Find layers without outputs for their present keys or values."""
+    """Yield findings on layers of a decoder that lack outputs for present keys or values, or have only one of both."""
     if section != "decoder":
         return
     layers = layers_of(config, section, model.inputs)
@@ -217,7 +232,10 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
 
 
 def _near(name: str, names: Sequence[str]) -> str:
-    """Return the name that is most similar to another; numbers of layers do not count."""
+    """Return the one of ``names`` that is most similar to ``name``, apart from numbers; empty if none is similar.
+
+    If ``name`` has ``%d``, the result has it too, instead of the first number.
+    """
     plain: dict[str, str] = {}
     for one in names[: 4 * _COMPARED]:
         plain.setdefault(re.sub(r"\d+|%d", "#", one[:_COMPARED]), one)

@@ -1,6 +1,6 @@
-"""Compute the device memory for weights and cache, and the longest sequences and largest batch that fit.
+"""Compute the device memory for weights and cache, and the longest sequence and largest batch that fit.
 
-Not counted: intermediate results of nodes, and the logits of a prompt (``logits_token`` is for one token).
+Intermediate results of nodes and the logits of a prompt are not counted (``logits_token`` is for one token).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmlprep.record import Finding, finding
 from dmlprep.record.generation import Needs
 
 _MOST = 1 << 24
-"""Largest sequence and batch that the search tries."""
+"""Largest sequence length and batch size that the search for fitting ones tries."""
 
 
 def weight_bytes(model: Model) -> int:
@@ -34,13 +34,14 @@ def weight_bytes(model: Model) -> int:
 
 
 def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None = None) -> Needs | None:
-    """Compute the needs of a folder with one decoder.
+    """Compute the device memory that a folder with one decoder needs.
 
     Args:
-        weights: bytes of the weights of all its models.
+        weights: size of the weights of all its models, in bytes.
+        vram: memory of the device in bytes; ``None``: the result has no limits that fit.
 
     Returns:
-        ``None`` where heads, head size, layers or the length are not known.
+        the needs; ``None`` if heads, head size, layers or the length are not known.
     """
     values = {value.name: value for value in decoder.ir.graph.inputs if value.name}
     layers = layers_of(config, "decoder", values)
@@ -68,7 +69,10 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
 
 
 def _row(config: GenaiConfig, value: ir.Value) -> int | None:
-    """Return the bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``."""
+    """Return the size in bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``.
+
+    ``None`` if heads, head size or type are not known.
+    """
     shape = value.shape.dims if value.shape is not None else ()
 
     def size_of(axis: int, key: str) -> int:
@@ -89,7 +93,7 @@ def _logits(config: GenaiConfig, decoder: Model) -> int:
 
 
 def _largest(fits: Callable[[int], bool]) -> int:
-    """Return the largest number from 0 on that fits, where smaller ones fit too."""
+    """Return the largest number, at least 0, for which ``fits`` is True. It must be True for all smaller numbers."""
     low, high = 0, 1
     while high <= _MOST and fits(high):
         low, high = high, high * 2
@@ -100,7 +104,10 @@ def _largest(fits: Callable[[int], bool]) -> int:
 
 
 def needs_finding(needs: Needs | None, vram: int) -> Finding | None:
-    """Return the finding that weights and cache do not fit into the device's memory, or that this is not known."""
+    """Return a finding if weights and cache do not fit into ``vram`` bytes, or if the need is unknown (``None``).
+
+    ``None`` if they fit.
+    """
     if needs is None:
         text = "memory need unknown: heads, head size or cache length are unknown"
         return finding("DP862", text, severity="warning")

@@ -1,4 +1,4 @@
-"""The output folder of a prepared model: checked before the work, written in staging, and moved as a whole."""
+"""The output folder of a language model: checked before the work, written in a staging folder, and moved as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.record import RunRecord
 
 RECORD = "run.json"
 _LONG_NAME = "model_with_a_name.onnx.data"
-"""A name as long as those of a folder's files, for the check of its path."""
+"""A file name as long as those that a run writes, to check the length of paths."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FolderOut:
     """The folder that a run writes.
 
     Attributes:
-        written: SHA-256 of the files that an earlier run wrote, by their paths in the folder, from its record.
+        written: SHA-256 of the files that an earlier run wrote, by their paths in the folder; from that run's record.
     """
 
     path: Path
@@ -37,10 +37,16 @@ class FolderOut:
 
     @classmethod
     def check(cls, out: Path, source: Path, *, folders: Iterable[str], force: bool) -> FolderOut:
-        """Fail before the work, not after it.
+        """Check, before the work begins, that a run can write the folder ``out``, and return it.
+
+        Args:
+            source: the input folder.
+            folders: names of subfolders that the run creates.
+            force: True to accept a folder that is not empty.
 
         Raises:
-            OutputError: it is a file, is not empty, or is inside the input folder.
+            OutputError: ``out`` is a file, is not empty without ``force``, is or contains the input folder or is inside
+                it, or a subfolder was changed since an earlier run.
         """
         where = str(out)
         check_name(out, OutputError)
@@ -70,9 +76,9 @@ class FolderOut:
         return folder
 
     def exchange(self, source: Path, head: str, *, force: bool) -> None:
-        """Move everything in ``source`` into the folder, atomically.
+        """Move all files and folders in ``source`` into this folder, atomically.
 
-        Files of an earlier run that this run did not write again are removed, if they are unchanged.
+        Files of an earlier run that this run did not write again are removed, unless they were changed.
 
         Args:
             head: the file without which the others are not a result.
@@ -88,7 +94,10 @@ class FolderOut:
         FileSet(self.path, head, tuple(others), folders=tuple(own)).exchange(new, force=force)
 
     def _is_own(self, name: str) -> bool:
-        """Return True if a file, or a folder with its content, is as an earlier run wrote it; False for links."""
+        """Return True if a file, or a folder with its content, is unchanged since an earlier run wrote it.
+
+        False for links, and for names that no run wrote.
+        """
         if file_name_problem(name, anywhere=False):
             return False  # a record can name any file
         path = self.path / name
@@ -115,7 +124,7 @@ class FolderOut:
 
 
 def _written_before(out: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files of an earlier run, by its record."""
+    """Return the SHA-256 of the files that an earlier run wrote, from its record; empty without a record."""
     with suppress(InputError):
         facts = RunRecord.read(out / RECORD).facts.genai
         return facts.written if facts is not None else {}
@@ -123,11 +132,14 @@ def _written_before(out: Path) -> dict[str, str]:
 
 
 def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
-    """Copy files of a folder byte for byte into another, at the same paths in it; return their names with ``/``.
+    """Copy files below the folder ``source`` to the same relative paths below the folder ``target``.
+
+    Returns:
+        the relative paths, with ``/``.
 
     Raises:
         InputError: a file cannot be read.
-        OutputError: it cannot be written.
+        OutputError: a file cannot be written, or exists.
     """
     copied = []
     for file in files:
@@ -145,6 +157,6 @@ def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its path in it with ``/``."""
+    """Return the SHA-256 of every file below a folder, by its relative path with ``/``, sorted."""
     files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return dict(sorted((path.relative_to(folder).as_posix(), file_digest(path)[1]) for path in files))

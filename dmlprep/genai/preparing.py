@@ -1,4 +1,4 @@
-"""``dmlprep genai prepare``: run the steps on every model of a folder, and write a folder for DirectML."""
+"""Prepare a folder of a language model (``dmlprep genai prepare``): run the steps on each model, prove and write it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from dmlprep.record.run_record import RunFacts
 from dmlprep.runtime.tools.genai_builder import build, check_source, find_builder
 
 Prover = Callable[[GenaiFolder, GenaiFolder], GenaiProof]
-"""Compares a prepared folder with the original one."""
+"""A function that compares a folder (the original, first) with the prepared one, and returns the proof."""
 
 _CONFIG_BYTES = 16 << 20
 _CARRIED = ("license", "licence", "notice", "copying", "use_policy", "readme", "chat_template")
@@ -47,17 +47,22 @@ _CARRIED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class GenaiRequest:
-    """The settings of one run.
+    """The request of one run of ``dmlprep genai prepare``.
 
     Attributes:
-        source: a folder of genai's or of Hugging Face's; never modified.
-        recipe: name of a built-in one, or a path; empty for the one of ``precision``.
-        precision: precision of the result; for a Hugging Face folder also that of the builder.
-        target: name of a target that replaces the recipe's.
+        source: a folder for onnxruntime-genai, or a Hugging Face folder; never modified.
+        out: folder of the result.
+        recipe: a built-in recipe or a path; empty: ``@llm-fp16``, or ``@llm-int4`` if dmlprep has to quantize.
+        precision: precision of the weights. For a Hugging Face folder, genai's model builder converts to it.
+        target: name of a target that replaces the recipe's; empty: the recipe's.
+        settings: recipe fields to override.
+        options: options of the DirectML provider in the config of the result.
         fallback: True to write a folder for the CPU too.
-        builder: the Python that runs genai's builder, empty for the one that runs dmlprep.
-        time_limit: seconds for the builder.
-        prover: proves the result against the original; ``None`` for no proof.
+        force: True to replace files in ``out``.
+        builder: the Python program that runs genai's model builder; empty: the one that runs dmlprep.
+        time_limit: limit in seconds for the model builder.
+        prover: proves the result against the original; ``None``: no proof.
+        vram: memory of the device in bytes: a model that needs more is refused; ``None``: no limit.
         command_line: the user's command, for the record.
     """
 
@@ -83,7 +88,11 @@ class _Run:
     """The state of a run.
 
     Attributes:
-        built: True if the builder makes the folder; no other program can change that one.
+        record: the record of the run, which grows.
+        built: True if the source is a Hugging Face folder, which genai's model builder converts first.
+        source: the watcher of the source's files: they must not change during the run.
+        facts: facts about the run for the record.
+        began: start time, from ``time.perf_counter``.
     """
 
     request: GenaiRequest
@@ -96,7 +105,7 @@ class _Run:
 
 
 def prepare_genai(request: GenaiRequest) -> RunRecord:
-    """Prepare a folder.
+    """Prepare the models of a folder, prove the result, and write it as a folder.
 
     Returns:
         the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, the builder or the proof
@@ -136,7 +145,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
 
 
 def _folders_of(request: GenaiRequest) -> list[str]:
-    """Return names of folders that a run creates: one for each provider, or those of the input folder."""
+    """Return the names of the subfolders that a run creates: ``dml`` and ``cpu``, or those of the input folder."""
     if request.fallback:
         return ["dml", "cpu"]
     try:
@@ -146,7 +155,7 @@ def _folders_of(request: GenaiRequest) -> list[str]:
 
 
 def _open_source(run: _Run) -> GenaiFolder:
-    """Open a folder of genai's. Its config is watched before it is read."""
+    """Open the input folder, which is one for onnxruntime-genai, and begin to watch its config for changes."""
     source = run.request.source
     config = source if source.name == CONFIG and source.is_file() else source / CONFIG
     if config.is_file():  # otherwise opening the folder reports what is wrong
@@ -155,7 +164,10 @@ def _open_source(run: _Run) -> GenaiFolder:
 
 
 def _built(run: _Run, place: Path) -> GenaiFolder:
-    """Run genai's builder on a Hugging Face folder, and open its result."""
+    """Run genai's model builder on a Hugging Face folder, and open its result, which is written to ``place``.
+
+    Licences and similar files are copied to it.
+    """
     request = run.request
     check_source(request.source)
     named = sorted(path for path in request.source.iterdir() if path.is_file())
@@ -172,7 +184,10 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
 
 
 def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None:
-    """Prepare the folder, prove it, and move it into place."""
+    """Prepare the models of ``source`` in the folder ``staging``, prove them, and move the result into place.
+
+    If a step or the proof fails, the record has the exit code and the reason, and nothing is moved.
+    """
     request, record = run.request, run.record
     root = staging / "made"
     place = root / "dml" if request.fallback else root
@@ -211,7 +226,7 @@ def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None
 
 
 def _data_of(folder: GenaiFolder) -> set[Path]:
-    """Return the paths inside the folder that are data files of the models, directly or through a link."""
+    """Return the paths inside the folder that are data files of its opened models, directly or through a link."""
     root = os.path.realpath(folder.path)
     really = {os.path.realpath(path) for model in folder.opened.values() for path in data_files(model)}
     # The list of other files has a depth limit; the models may have data files below it.
@@ -220,10 +235,10 @@ def _data_of(folder: GenaiFolder) -> set[Path]:
 
 
 def _check_folder(source: GenaiFolder) -> None:
-    """Refuse a folder whose models cannot be found.
+    """Check that the config of a folder is valid and that the models exist that it names.
 
     Raises:
-        InputError: its config names no model, one that is not there, or one outside of it.
+        InputError: the config has an error, or names no model, a missing one, one outside the folder, or ``run.json``.
     """
     where, fix = str(source.path / CONFIG), "dmlprep genai check shows the problems of the folder"
     if source.outside:
@@ -243,7 +258,10 @@ def _check_folder(source: GenaiFolder) -> None:
 
 
 def _models(run: _Run, source: GenaiFolder, place: Path) -> Mapping[Path, PreparedModel]:
-    """Prepare each model of the folder once; if one fails, the record has the reason."""
+    """Prepare each model of the folder once, in ``place``; return the results by the original's file.
+
+    If one fails, the record has its exit code and reason, and the models after it are not prepared.
+    """
     record, request = run.record, run.request
     files = list(dict.fromkeys(model.file for model in source.models))
     prepared: dict[Path, PreparedModel] = {}
@@ -279,12 +297,19 @@ def _models(run: _Run, source: GenaiFolder, place: Path) -> Mapping[Path, Prepar
 
 
 def _shown(path: Path, source: GenaiFolder, root: Path) -> str:
-    """Return a path in ``root``, the folder that the user knows, instead of the builder's temporary folder."""
+    """Return a path of the folder ``source`` as text, with ``root`` instead of the folder.
+
+    ``root`` is the folder that the user knows; ``source`` may be a temporary folder of the model builder.
+    """
     return str(root / path.relative_to(source.path)) if path.is_relative_to(source.path) else str(path)
 
 
 def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedModel:
-    """Run the steps on one model, and save it in ``place``. It is opened once before and once after."""
+    """Run the steps on one model, and save the result in ``place`` at the same relative path.
+
+    Raises:
+        ModelRefused: the model has attention that DirectML computes wrongly or cannot load.
+    """
     request, config = run.request, source.config
     # The search's limit, within the model's context length.
     limit = min(filter(None, (config.number("model.context_length"), config.number("search.max_length"))), default=None)
@@ -310,14 +335,17 @@ def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedMod
 
 
 def _plan(run: _Run, keep: Sequence[str]) -> Plan:
-    """Return the steps for one model; ``keep`` inputs and outputs keep their types, unless the user sets them."""
+    """Return the plan for one model; inputs and outputs in ``keep`` keep their types, unless the user sets them."""
     if "fp16" not in run.recipe.step or "step.fp16.keep_io" in run.request.settings:
         return make_plan(run.recipe)
     return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
-    """Add the record of a model's run to the record of the folder."""
+    """Add the record of one model's run to the record of the folder; ``name`` marks its steps and verdicts.
+
+    The first model also sets the digest, opsets and placement in the record of the folder.
+    """
     run = one.record
     record.steps += [msgspec.structs.replace(step, model=name) for step in run.steps]
     record.verdicts += [
@@ -335,7 +363,11 @@ def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
 
 
 def _config_text(source: GenaiFolder) -> str:
-    """Return the text of the config with its line ends, without a byte-order mark, which genai refuses."""
+    """Return the text of a folder's config with its line ends, but without a byte-order mark, which genai refuses.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     path = source.path / CONFIG
     try:
         data = read_given(path, _CONFIG_BYTES)
@@ -369,7 +401,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _proved(run: _Run, source: GenaiFolder, result: GenaiFolder) -> bool:
-    """Return True if the result may be moved into place."""
+    """Prove the result, and add the verdicts to the record; return True if the result may be moved into place.
+
+    Otherwise the record gets the exit code and the reason. Without a prover, the result is not proved, and the answer
+    depends on the other verdicts.
+    """
     record, request = run.record, run.request
     if request.prover is None:
         verdicts = [

@@ -14,7 +14,7 @@ from dmlprep.record import Finding, finding
 PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
 
 _READ = ("luid", "device_index", "enable_graph_capture")
-"""Options that src/dml/session_options.cpp of onnxruntime-genai reads."""
+"""Options of the provider ``dml`` that onnxruntime-genai reads (src/dml/session_options.cpp)."""
 
 _OPTIONS = {
     "luid": (r"-?\d{1,10}:-?\d{1,10}", "HIGH:LOW, two whole numbers"),
@@ -27,7 +27,10 @@ _OPTIONS = {
     ),
     "disable_metacommands": ("true|false|True|False|0|1", "true or false"),
 }
-"""Valid values of options; some of ONNX Runtime's DirectML provider are ignored by onnxruntime-genai."""
+"""Options of ONNX Runtime's DirectML provider: pattern of valid values, and the same in words.
+
+onnxruntime-genai ignores some of them.
+"""
 
 _SHOWN = 60
 _BOUNDED = (
@@ -35,23 +38,29 @@ _BOUNDED = (
     ("DP860", "search.min_length", "search.max_length"),
     ("DP860", "search.top_k", "model.vocab_size"),
 )
-"""Finding, place of a number, and place of its maximum."""
+"""Limits to check: code of the finding, place of a number in the config, and place of its maximum."""
 
 
 def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
-    """Return DirectML's entry in the session options of a model, or of the decoder; ``None`` without one."""
+    """Return the DirectML provider in the session options of a section; ``None`` if there is none.
+
+    If the section has no session options, those of the decoder count.
+    """
     section = section if config.session_options(section) else "decoder"
     return next((one for one in config.providers(section) if one.is_dml), None)
 
 
 def captures(config: GenaiConfig, section: str) -> bool:
-    """Return True if onnxruntime-genai captures a model's run: the decoder's on DirectML, unless it is turned off."""
+    """Return True if onnxruntime-genai captures the graph of a section's model.
+
+    This is so for the decoder on DirectML, unless the config turns it off.
+    """
     provider = dml_provider(config, section)
     return section == "decoder" and provider is not None and provider.options.get("enable_graph_capture") != "0"
 
 
 def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
-    """Find faults in the providers and session options of a section."""
+    """Yield findings on the providers and session options of a section."""
     providers = config.providers(section)
     place = f"{section_place(section)}.session_options"
     if section == "decoder" and not providers and ".pipeline." not in section:
@@ -132,12 +141,15 @@ def _session(place: str, options: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def shares_buffer(config: GenaiConfig) -> bool:
-    """Return True if past and present keys and values share a buffer: onnxruntime-genai shares with one beam only."""
+    """Return True if past and present keys and values share a buffer: the config sets this, and has only one beam."""
     return config.flag("search.past_present_share_buffer") is True and (config.number("search.num_beams") or 1) == 1
 
 
 def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield place, text and remedy of options for which DirectML's GroupQueryAttention reads a wrong cache (DP649)."""
+    """Yield the options with which DirectML's GroupQueryAttention would read a wrong cache (DP649).
+
+    Each is a tuple: place in the config, text about the fault, and remedy.
+    """
     why = "DirectML's GroupQueryAttention is wrong for several tokens after a cache (DP649)"
     if (beams := config.number("search.num_beams") or 1) > 1:
         what = f"is {beams}: several beams cannot share memory for past and present keys, and DirectML's"
@@ -156,7 +168,10 @@ def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
-    """Find values of ``search`` that contradict the model's numbers, or the cache on DirectML."""
+    """Yield findings on values of ``search`` in the config that contradict other numbers, or the cache on DirectML.
+
+    ``grouped``: True if the decoder has GroupQueryAttention.
+    """
     for code, place, bound in _BOUNDED:
         number, most = config.number(place), config.number(bound)
         if number is not None and most is not None and number > most and (most or code == "DP853"):

@@ -23,7 +23,7 @@ from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 
 _MOST = 200
-"""Most findings on one file: a file of another kind has thousands of unknown keys."""
+"""Largest number of findings on one file: a file of another kind has thousands of unknown keys."""
 
 _SHOWN = 60
 _INT32 = 1 << 31
@@ -33,7 +33,11 @@ _WORDS = {"string": "a string in quotes", "int": "a whole number", "number": "a 
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of ``schema.json``: the keys of each object, and their valid values."""
+    """The content of ``schema.json``: for each kind of object its keys, and the valid values of each key as text.
+
+    Attributes:
+        version: release of onnxruntime-genai that it describes.
+    """
 
     version: str
     source: list[str]
@@ -41,10 +45,15 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kind(NamedTuple):
-    """One alternative for the value of a key.
+    """One valid kind of value for a key.
 
     Attributes:
-        words: the valid words; empty for any.
+        name: ``string``, ``int``, ``number``, ``bool``, or the name of a kind of object.
+        listed: True for a list of such values.
+        table: True for an object.
+        low, high: limits of a number, both included.
+        above: True if ``low`` itself is not valid.
+        words: the valid words of a string; empty for any.
     """
 
     name: str
@@ -58,7 +67,7 @@ class _Kind(NamedTuple):
 
 @cache
 def schema() -> Schema:
-    """Return dmlprep's table."""
+    """Return the table of dmlprep's ``schema.json``, which is read once."""
     return msgspec.json.decode(Path(__file__).with_name("schema.json").read_bytes(), type=Schema)
 
 
@@ -76,7 +85,10 @@ def _kind(text: str) -> _Kind:
 
 
 def validate(root: Mapping[str, object]) -> list[Finding]:
-    """Return what onnxruntime-genai refuses in a config, or reads differently: at most 200 findings, by place."""
+    """Return findings on values in a config that onnxruntime-genai refuses or reads differently, in document order.
+
+    They are at most 200, and one that says that there are more.
+    """
     findings = list(islice(_table(root, "root", ""), _MOST + 1))
     if len(findings) > _MOST:
         findings[_MOST] = finding("DP841", f"more than {_MOST} problems: is this a genai_config.json?", node="more")
@@ -84,12 +96,12 @@ def validate(root: Mapping[str, object]) -> list[Finding]:
 
 
 def printed(text: str) -> str:
-    """Return a text of a config as messages show it: printable, and at most 60 characters."""
+    """Return a text from a config in the form for messages: printable, and at most 60 characters."""
     return shortened(printable(text), _SHOWN)
 
 
 def place_text(place: str, key: str) -> str:
-    """Join ``model.decoder`` and ``head_size`` to one printable place."""
+    """Return a place and a key (``model.decoder``, ``head_size``) joined to one printable place."""
     return f"{place}.{printed(key)}" if place else printed(key)
 
 
@@ -130,7 +142,7 @@ def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where:
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    """Return the known key that was probably meant; empty without one."""
+    """Return the known key that the user probably meant by an unknown one; empty if none is similar."""
     bare = re.sub(r"[^a-z0-9]", "", key.lower())
     close = [one for one in known if one.replace("_", "") == bare] or get_close_matches(key[:_SHOWN], known, 1, 0.7)
     return close[0] if close else ""

@@ -1,4 +1,4 @@
-"""Check the tokenizer's files, and its ids against the vocabulary."""
+"""Check a folder's tokenizer: whether its files exist and can be read, and whether its ids fit the vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmlprep.record import Finding, finding
 
 _BYTES = 256 << 20
 _KINDS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
-"""Files of a tokenizer, of which one is needed; the extensions of ONNX Runtime read these names."""
+"""Names of tokenizer files, one of which a folder needs; ONNX Runtime's extensions read them."""
 
 _NEW_CLASS = "TokenizersBackend"
 
@@ -25,7 +25,7 @@ _SPECIAL = (
 
 
 def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
-    """Find missing and contradictory files and ids."""
+    """Yield findings on missing or unreadable tokenizer files, and on token ids beyond the vocabulary."""
     config = folder.config
     yield from _special(config)
     inside = config.text("model.tokenizer_dir")
@@ -74,7 +74,7 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
 
 
 def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
-    """Note the class name that transformers 5 writes for every tokenizer, and older releases of genai do not know."""
+    """Yield a note if a tokenizer_config.json has a class name that older releases of onnxruntime-genai refuse."""
     if settings.get("tokenizer_class") == _NEW_CLASS:
         text = (
             f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 '
@@ -85,7 +85,7 @@ def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
 
 
 def largest_id(tokenizer: Mapping[str, object]) -> int | None:
-    """Return the largest id of a tokenizer.json, added tokens included; ``None`` where it has none."""
+    """Return the largest token id in a tokenizer.json, added tokens included; ``None`` if it has no ids."""
     model = tokenizer.get("model")
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
     ids: list[int] = []

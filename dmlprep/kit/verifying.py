@@ -45,8 +45,7 @@ def verify(
 
     Returns:
         the verdict, and the path of the record (``None`` without one). ``passed`` and ``failed`` are about the provider
-        in the verdict's ``check``. A run on the CPU, or without a node on
-        DirectML, proves nothing about DirectML.
+        in the verdict's ``check``. A run on the CPU, or without a node on DirectML, proves nothing about DirectML.
 
     Raises:
         InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the

@@ -1,7 +1,7 @@
 """Packages: a prepared model for an app, with its contract, a loader in the app's language, and a sample.
 
-``package`` writes a package, ``verify`` checks one against its contract, ``inspect_app`` checks the folder of an app.
-See ``docs/ship-it.md``.
+``package`` writes a package, and ``verify`` checks it against its contract, which is ``model.json``. ``inspect_app``
+checks the folder of an app. See ``docs/ship-it.md``.
 """
 
 from dmlprep.package.app_folder import AppReport, inspect_app

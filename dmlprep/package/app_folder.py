@@ -1,7 +1,8 @@
-"""The onnxruntime.dll and DirectML.dll that an app's folder loads on Windows, and whether they fit its models.
+"""Find which onnxruntime.dll and DirectML.dll an app's folder loads on Windows, and whether they fit its models.
 
 Windows searches a library in the folder of the program, then in System32, which has an onnxruntime.dll of its own. ONNX
-Runtime searches DirectML.dll in its own folder, then there too. Nothing runs, and every file may be a stranger's.
+Runtime searches DirectML.dll in its own folder, then in System32 too. No file of the app runs, and every file may be
+hostile.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from dmlprep.record import Finding, Severity, finding
 
 _RUNTIME, _DIRECTML, _SHARED = "onnxruntime.dll", "directml.dll", "onnxruntime_providers_shared.dll"
 _PYTHON = "onnxruntime_pybind11_state.pyd"
-"""ONNX Runtime for Python, which is the whole of it and needs no onnxruntime.dll."""
+"""File of ONNX Runtime for Python, which contains the whole runtime and needs no onnxruntime.dll."""
 _FILES, _IMAGES = 50_000, 2000
 _REDISTRIBUTABLE = ("msvcp140", "vcruntime140")
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library that the app loads: its path below the app's folder, empty for the one of Windows.
+    """A library that the app loads.
 
-    ``version`` is its file version (for ONNX Runtime, the first two numbers are the release); ``?`` is unknown.
+    Attributes:
+        path: its path below the app's folder; empty for the library of Windows itself.
+        version: its file version (for ONNX Runtime, the first two numbers are the release); ``?`` if unknown.
+        machine: its processor architecture; ``?`` if unknown.
     """
 
     path: str
@@ -40,9 +44,13 @@ class Library:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder whose programs run models, or whose ONNX Runtime is loaded by its path (Python, Node, .NET).
+    """A folder with ONNX Runtime, or with programs that load it, and the libraries that are loaded for it.
 
-    ``folder`` is relative to the app's; ``directml`` is ``None`` if this ONNX Runtime never loads it.
+    Attributes:
+        folder: its path below the app's folder.
+        programs: names of the programs (.exe) in it.
+        onnxruntime: the ONNX Runtime that is loaded.
+        directml: the DirectML that this ONNX Runtime loads; ``None`` if it loads none.
     """
 
     folder: str
@@ -53,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class PackagedHere:
-    """A package of dmlprep in the app's folder, and the oldest releases that its model is made for."""
+    """A package of dmlprep in the app's folder, and the oldest ONNX Runtime and DirectML that its model needs."""
 
     folder: str
     lowest_onnxruntime: str
@@ -62,7 +70,13 @@ class PackagedHere:
 
 @dataclass(frozen=True)
 class AppReport:
-    """The libraries, packages and findings of an app's folder."""
+    """The result of inspecting an app's folder.
+
+    Attributes:
+        places: folders with ONNX Runtime or with programs that load it, and the libraries that are loaded.
+        models: packages of dmlprep.
+        findings: the problems.
+    """
 
     folder: Path
     places: list[Place] = field(default_factory=list)
@@ -71,9 +85,10 @@ class AppReport:
 
 
 def inspect_app(folder: Path, system: Path | None = None) -> AppReport:
-    """Inspect an app's folder.
+    """Report which ONNX Runtime and DirectML an app's folder loads on Windows, and whether they fit its packages.
 
     Args:
+        folder: the folder of the app as it is installed.
         system: Windows' own folder of libraries (System32); ``None`` if this machine has none.
 
     Raises:
@@ -105,7 +120,11 @@ class _Inspection:
         return report
 
     def _folders(self) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Yield every folder with its files, by their names in lower case."""
+        """Yield every folder with its files: their names, by the names in lower case.
+
+        Raises:
+            InputError: a folder cannot be read, or there are too many files.
+        """
         count = 0
 
         def stop(error: OSError) -> None:
@@ -119,7 +138,10 @@ class _Inspection:
             yield Path(here), {name.lower(): name for name in sorted(names)}
 
     def _package(self, here: Path, surely: bool) -> None:
-        """Read a package, whose model must fit its contract; another program's ``model.json`` is not one."""
+        """Add the package in a folder to the report, with a finding if its model does not fit its contract.
+
+        A ``model.json`` that is not a contract is ignored, unless ``surely``: its digest is next to it.
+        """
         try:
             contract, _ = read_contract(here)
         except InputError as error:
@@ -139,7 +161,7 @@ class _Inspection:
         self._tell("DP822", f"{name}: {error.what}")
 
     def _places(self, folders: dict[Path, dict[str, str]]) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Return folders that contain ONNX Runtime, or whose programs will load it."""
+        """Yield the folders that contain ONNX Runtime, or whose programs will load it; each with its files."""
         runtimes = [here for here, names in folders.items() if _RUNTIME in names or _PYTHON in names]
         for here, names in folders.items():
             programs = [name for name in names if name.endswith(".exe")]
@@ -147,7 +169,7 @@ class _Inspection:
                 yield here, names
 
     def _asks(self, here: Path, names: dict[str, str]) -> bool:
-        """Return whether a program or library of a folder needs onnxruntime.dll."""
+        """Return True if a program or library in a folder imports onnxruntime.dll."""
         images = (self._image(here / names[name]) for name in names if name.endswith((".exe", ".dll")))
         return any(image is not None and _RUNTIME in (*image.imports, *image.delayed) for image in images)
 
@@ -177,7 +199,11 @@ class _Inspection:
         self._report.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
-        """Return the DirectML.dll that the folder's ONNX Runtime loads, ``None`` if none. Report what it lacks."""
+        """Return the DirectML.dll that the ONNX Runtime in a folder loads, ``None`` if it loads none.
+
+        Findings on missing libraries, and on one of another architecture, are added to the report. ``image`` has the
+        headers of the ONNX Runtime; ``None`` if they cannot be read.
+        """
         others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
         if others and _SHARED not in names:
             what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so the provider is never loaded"
@@ -203,7 +229,13 @@ class _Inspection:
         return library
 
     def _old(self, what: str, library: Library, digits: int, lowest: Callable[[TargetVersions], str]) -> None:
-        """Report a library that is older than a model needs, by the first ``digits`` numbers of its version."""
+        """Add a finding for each package that needs a newer version of a library than the one that is loaded.
+
+        Args:
+            what: name of the library, for messages.
+            digits: how many numbers of the version are compared.
+            lowest: returns the oldest version that a package needs.
+        """
         if library.version == "?":
             return
         where = library.path or f"the {what} of Windows"
@@ -222,7 +254,7 @@ class _Inspection:
         return image, Library(name, version, image.machine)
 
     def _image(self, path: Path) -> Image | None:
-        """Return the headers of a file; ``None``, with a finding, if it is damaged."""
+        """Return the headers of a program or library; if it is damaged, add a finding and return ``None``."""
         if path not in self._images:
             if len(self._images) >= _IMAGES:
                 what = f"it has more than {_IMAGES:,} programs and libraries"

@@ -1,4 +1,7 @@
-"""The runs for a package, one or one for each bucket, and their contract."""
+"""Open the runs of ``prepare`` for a package, and build their contract.
+
+A package has one run, or one for each bucket (set of sizes).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,13 @@ _SESSION = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run with its model; ``name`` is empty without buckets, ``unproven`` has the reasons if it did not pass."""
+    """One run of ``prepare``, with its model.
+
+    Attributes:
+        name, sizes: name and sizes of the bucket; empty if the package has no buckets.
+        path: file of the model.
+        unproven: reasons why the run did not prove the model on DirectML; empty if it did.
+    """
 
     name: str
     sizes: dict[str, int]
@@ -50,27 +59,31 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of a package, at least one; ``digests`` has the SHA-256 that a file must have, by its name."""
+    """All runs of a package, at least one.
+
+    Attributes:
+        digests: the SHA-256 that the models and the common data file must have, by file name.
+    """
 
     all: list[Run]
     digests: dict[str, str]
 
     @property
     def sources(self) -> list[Path]:
-        """The models and their data files, each once."""
+        """The paths of the models and their data files, each once."""
         return list(dict.fromkeys(file for run in self.all for file in (run.path, *_data_files(run.model))))
 
     @property
     def unproven(self) -> list[str]:
-        """The reasons why runs did not pass, with the name of the bucket."""
+        """The reasons why runs did not pass, with the name of the bucket before each; empty if all passed."""
         return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
 
 
 def open_runs(folder: Path) -> Runs:
-    """Open the runs in a folder that ``prepare`` wrote.
+    """Open the run, or the runs of all buckets, in a folder that ``prepare`` wrote.
 
     Args:
-        folder: or the model in it, for that one alone; or ``buckets.json``.
+        folder: the folder; or a model in it, for its run alone; or ``buckets.json``.
 
     Raises:
         InputError: the folder has no run, or its files do not belong together.
@@ -98,7 +111,13 @@ def open_runs(folder: Path) -> Runs:
 
 
 def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) -> Run:
-    """Open one run, from the folder that ``prepare -o`` wrote or the model in it."""
+    """Open one run, from the folder that ``prepare -o`` wrote or from the model in it.
+
+    ``name`` and ``sizes`` are those of the bucket, if any.
+
+    Raises:
+        InputError: the model or its record is missing, or they do not belong together.
+    """
     model = run if run.is_file() else run / "model.onnx"
     record = next((p for p in (model.with_suffix(".run.json"), model.with_name("run.json")) if p.is_file()), None)
     if not model.is_file() or record is None:
@@ -114,7 +133,7 @@ def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) ->
 
 
 def not_proved(record: RunRecord) -> list[str]:
-    """Return why a run did not prove its model on DirectML, one sentence for each reason."""
+    """Return the reasons why a run did not prove its model on DirectML, as sentences; empty if it did."""
     reasons = [f"{v.check}: {v.outcome}: {v.reason}" for v in record.verdicts if v.decides and v.outcome != "passed"]
     if record.exit_code and not reasons:
         reasons.append(f"the run ended with exit code {record.exit_code}: {record.error or 'no reason given'}")
@@ -126,7 +145,11 @@ def not_proved(record: RunRecord) -> list[str]:
 
 
 def _data_files(model: Model) -> list[Path]:
-    """Return the model's data files. They must be in its folder, because a package has no folders in it."""
+    """Return the paths of the model's data files.
+
+    Raises:
+        ModelRefused: a file is not in the model's folder, because a package has no subfolders, or has an invalid name.
+    """
     named = named_data_files(model)
     for name in named:
         if "/" in name or file_name_problem(name):
@@ -137,7 +160,7 @@ def _data_files(model: Model) -> list[Path]:
 
 
 def joined(runs: Runs, language: str) -> Contract:
-    """Return the contract of all runs, without its files."""
+    """Return the contract of all runs for a language of the loader; its field ``files`` is still empty."""
     contracts = [_contract(run, language) for run in runs.all]
     if not runs.all[0].name:
         return contracts[0]
@@ -193,7 +216,7 @@ def _memory(record: RunRecord) -> Memory | None:
 
 
 def _fixed(record: RunRecord) -> dict[str, int]:
-    """Return sizes that the pin steps set for free dimensions."""
+    """Return the sizes to which the steps ``pin`` of a run fixed free dimensions, by name."""
     sizes: dict[str, int] = {}
     for step in record.steps:
         values = step.options.get("sizes")
@@ -238,7 +261,7 @@ def _tensor(value: ir.Value, path: Path, known: Known) -> Tensor:
 
 
 def _layout(denotations: list[str]) -> str:
-    """Return a layout such as ``NCHW`` from denotations; empty if one is missing, or has no letter."""
+    """Return a layout such as ``NCHW`` from the denotations of all dimensions; empty if they do not determine it."""
     spatial = iter(_SPATIAL.get(denotations.count("DATA_FEATURE"), ""))
     letters = [_LETTERS.get(one) or (next(spatial, "") if one == "DATA_FEATURE" else "") for one in denotations]
     # A hidden size counts as features too: only images have letters for it.
@@ -269,7 +292,11 @@ def _versions(model: Model, target: Target) -> TargetVersions:
 
 
 def _lowest(model: Model, target: Target, on_directml: int) -> Target:
-    """Return the oldest of the releases, counted back from the target, that run as many nodes on DirectML."""
+    """Return the oldest release with which the model still loads and runs as many nodes on DirectML.
+
+    The search goes back from the target, and ends at the first release that does not. ``on_directml`` is the number of
+    nodes on DirectML with the target.
+    """
     lowest = target
     for name in reversed(target_names()):
         older = find_target(name)

@@ -1,4 +1,4 @@
-"""``model.json``, the contract between a packaged model and the app: types that validate the JSON, and their schema."""
+"""The contract between a packaged model and the app (``model.json``): types that validate the JSON, and its schema."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from dmlprep.record.buckets import Count, FileEntry, FileName
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
 
 FORMAT = 1
-"""Version of the contract. It increases if a field changes its meaning or is removed; loaders refuse other versions."""
+"""Version of the contract's format. It increases if a field changes its meaning or is removed.
+
+Loaders refuse other versions.
+"""
 
 
 class PackagedModel(msgspec.Struct, frozen=True):
-    """The ONNX file, and its data files, which must be in the same folder.
+    """The file of a model, and its data files (weights), which must be in the same folder.
 
     Attributes:
-        opsets: version by domain; ``""`` is ai.onnx.
-        fp16: whether it computes in FP16.
-        original_sha256: digest of the file that was prepared.
+        opsets: opset versions by domain; ``""`` is ai.onnx.
+        fp16: True if it computes in FP16.
+        original_sha256: SHA-256 of the file from which it was prepared.
     """
 
     file: FileName
@@ -49,11 +52,15 @@ Meaning: TypeAlias = Literal[
 
 
 class AppPicture(msgspec.Struct, frozen=True):
-    """A picture of the app: height and width in pixels, its channels in memory, and the value of white; black is 0.
+    """The form of a picture that the app passes or receives.
 
     Attributes:
-        fit, resize, model_size: how the graph brings it to the model's height and width, with the frame's word for the
-            kind of resize (``pillow-bilinear``). Empty, and ``None``, for an output.
+        size: height and width in pixels.
+        colour: order of its channels in memory.
+        white: the value of white; black is 0.
+        fit: how the graph brings it to the model's size; empty for an output.
+        resize: how the graph resizes it (``pillow-bilinear``); empty for an output.
+        model_size: height and width that the model gets; ``None`` for an output.
     """
 
     size: tuple[Count, Count]
@@ -69,16 +76,18 @@ class Tensor(msgspec.Struct, frozen=True):
 
     Attributes:
         type: element type, by numpy's name (``float16``); ``bfloat16``, ``int4`` and such by ONNX's.
-        shape: sizes; the name of a dimension that is free.
+        shape: the size of each dimension, or the name of a free dimension.
         denotations: ONNX's denotation of each dimension; empty if the model has none.
-        layout: a letter a dimension (``NCHW``), if the model or its frame declares it.
-        bytes: size of the tensor on the CPU, row by row without gaps; ``None`` if a dimension is free.
-        gpu_bytes: the least size of a D3D12 buffer for it: ``bytes`` rounded up to 4 (DMLCalcBufferTensorSize).
-        gpu_alignment: bytes that its offset in a buffer is a multiple of (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
+        layout: one letter for each dimension (``NCHW``), if the model or its frame declares it; otherwise empty.
+        bytes: size in bytes on the CPU, row by row without gaps; ``None`` if a dimension is free, and for strings.
+        gpu_bytes: least size in bytes of a D3D12 buffer for it: ``bytes`` rounded up to a multiple of 4
+            (DMLCalcBufferTensorSize).
+        gpu_alignment: its offset in a buffer must be a multiple of this number of bytes
+            (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
         meaning: the kind of its numbers; empty if unknown.
-        about: the input or output that they describe, such as the picture of the boxes; empty for none.
-        range: the least and the largest number, if known.
-        picture: the app's picture, or the one of the boxes.
+        about: name of the input or output that its numbers describe, such as the picture of boxes; empty for none.
+        range: the least and the largest possible number; ``None`` if unknown.
+        picture: the form of the picture; for boxes, that of the picture that they are in. ``None`` for other tensors.
     """
 
     name: str
@@ -99,12 +108,16 @@ class TargetVersions(msgspec.Struct, frozen=True):
     """The dmlprep target (``ort-1.24``) that the model was prepared for, with its versions.
 
     Attributes:
+        name: name of the target.
+        onnxruntime, directml: its versions of ONNX Runtime and DirectML.
         feature_level: DML_FEATURE_LEVEL of that DirectML.
-        lowest_onnxruntime: the oldest release that loads it with as many nodes on DirectML, by its tables of kernels.
+        lowest_onnxruntime: the oldest release of ONNX Runtime that loads the model with as many nodes on DirectML, by
+            dmlprep's tables of kernels.
         lowest_directml: the DirectML that this release comes with.
         lowest_windows: the oldest Windows that the target's package runs on.
-        buffer_placement: bytes that a buffer's place in a D3D12 heap is a multiple of
+        buffer_placement: the offset of a buffer in a D3D12 heap must be a multiple of this number of bytes
             (D3D12_DEFAULT_RESOURCE_PLACEMENT_ALIGNMENT).
+        nodes, nodes_on_directml: predicted number of all nodes, and of nodes on DirectML; 0 if kernels are unknown.
     """
 
     name: str
@@ -120,13 +133,17 @@ class TargetVersions(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """One verdict of the run.
+    """One verdict of the run that prepared the model.
 
     Attributes:
-        decides: whether the run passes or fails by it.
-        worst: the largest relative error of all outputs, ``None`` without a measurement.
-        inputs: ``given`` by a person, or ``seeded``, which proves less.
-        measured: time (UTC) of an earlier run on equal files that measured it; empty for this run.
+        check: name of the check (``parity on dml``).
+        reason: why it did not pass; empty if it passed.
+        device: the device that answered, for people.
+        tolerance: name and bounds of the tolerance, for people.
+        worst: the largest relative error of all outputs; ``None`` without a measurement.
+        inputs: ``given`` by the user, or ``seeded`` (generated), which proves less.
+        decides: True if the run passes or fails by this verdict; False if it is information only.
+        measured: time (UTC) at which an earlier run on equal files measured it; empty if this run did.
     """
 
     check: str
@@ -141,9 +158,14 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """An estimate of a session's memory in bytes: the device's own while it runs and after loading, and ``shared``.
+    """An estimate of the memory of a session, in bytes.
 
-    The device reads ``shared`` from system memory. A GPU without memory of its own needs both there.
+    A GPU without memory of its own needs the device memory in system memory too.
+
+    Attributes:
+        peak: largest device memory while the session runs.
+        load: device memory after loading.
+        shared: system memory that the device reads.
     """
 
     peak: Count
@@ -152,7 +174,10 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One of several models of the same weights: it accepts its ``sizes`` alone. Other fields are as in a contract."""
+    """One of several models with the same weights, which accepts inputs of its own ``sizes`` only.
+
+    The other fields are as in ``Contract``.
+    """
 
     name: str
     sizes: dict[str, Count]
@@ -166,19 +191,23 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Contract(msgspec.Struct, frozen=True):
-    """The contract.
+    """The content of ``model.json``: all facts that an app needs about a packaged model.
 
-    In a package with buckets, the fields of one model are those of the first bucket, which an app gets by default.
+    A package can have one model, or several models of the same weights for different sizes (``buckets``). Then the
+    fields for one model are those of the first bucket, which an app gets by default.
 
     Attributes:
+        format: version of the format.
+        made_by: dmlprep and its version.
         language: language of the loader.
-        fixed: size that each free dimension was fixed to.
+        fixed: sizes to which free dimensions were fixed, by name.
         denotations: denotations of free dimensions, which sessions can fix.
         session: settings of a session on DirectML, in the words of ONNX Runtime's documentation.
-        unproven: the checks that did not pass, if --unproven made the package.
-        files: every file of the package except this one, its digest and its signature.
-        memory: ``None`` if unknown, for example if sizes are free.
-        buckets: empty for a package of one model.
+        proof: the verdicts of the run that prepared the model.
+        unproven: reasons why the run did not pass, if the user packaged it with ``--unproven``; otherwise empty.
+        files: size and SHA-256 of every file of the package, except the contract, its digest and its signature.
+        memory: estimate of a session's memory; ``None`` if unknown, for example if sizes are free.
+        buckets: the models for different sizes; empty for a package of one model.
     """
 
     format: Literal[1]
@@ -199,16 +228,16 @@ class Contract(msgspec.Struct, frozen=True):
 
     @property
     def model_files(self) -> list[str]:
-        """The models and their data files, each once."""
+        """The names of the models and their data files, each once."""
         models = [self.model, *(bucket.model for bucket in self.buckets)]
         return list(dict.fromkeys(name for one in models for name in (one.file, *one.data)))
 
     def to_json(self) -> bytes:
-        """Return the document; the same contract gives the same bytes."""
+        """Return the content of ``model.json`` as bytes; the same contract always gives the same bytes."""
         return to_json(self)
 
 
 def schema() -> dict[str, object]:
-    """Return the contract as JSON Schema, version 2020-12."""
+    """Return the JSON Schema (version 2020-12) of the contract's format."""
     document = msgspec.json.schema(Contract)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **document}

@@ -1,4 +1,4 @@
-"""The languages that a package can be for, and the files that each gets besides the model."""
+"""The programming languages for which a package can be written, and the files that each gets besides the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ _CPP = (
 
 @dataclass(frozen=True)
 class Language:
-    """One language: ``names`` of texts in its ``folder``, and ``modules`` of ``portable`` with their new names."""
+    """One programming language for packages, and the source files of its loader and sample.
+
+    Attributes:
+        title: name of the language for people.
+        folder: folder of its texts in this Python package.
+        names: names of the texts in that folder that a package gets.
+        modules: modules of ``dmlprep.portable`` that a package gets, as pairs: new file name, and name of the module.
+    """
 
     title: str
     folder: str
@@ -26,13 +33,13 @@ class Language:
     modules: tuple[tuple[str, str], ...] = ()
 
     def files(self) -> dict[str, bytes]:
-        """Yield name and content of every file but the README."""
+        """Return the content, as bytes, of every file of the language by its name, except the README."""
         own = resources.files("dmlprep.package") / self.folder
         texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
         return texts | {name: _flat(module) for name, module in self.modules}
 
     def usage(self) -> str:
-        """Return the README's part about this language."""
+        """Return the Markdown text about this language for the README of a package."""
         return read_part(f"{self.folder}/usage.md")
 
 
@@ -46,23 +53,30 @@ LANGUAGES: dict[str, Language] = {
     "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }
-"""Languages by their words for ``--for``."""
+"""The languages by the word that the user writes after ``--for``."""
 
 
 def _flat(module: str) -> bytes:
-    """Return the source of a ``portable`` module that imports ``dmlprep_NAME`` instead of relative modules."""
+    """Return the source, as bytes, of a module of ``dmlprep.portable`` with imports changed for a package.
+
+    It imports ``dmlprep_NAME`` instead of relative modules.
+    """
     text = (resources.files("dmlprep.portable") / f"{module}.py").read_text(encoding="utf-8")
     text = re.sub(r"^from \. import (\w+)$", r"import dmlprep_\1 as \1", text, flags=re.MULTILINE)
     return re.sub(r"\bfrom \.(\w+) import", r"from dmlprep_\1 import", text).encode()
 
 
 def read_part(name: str) -> str:
-    """Return a text of this package, by its path below it."""
+    """Return the content of a text file in this Python package, by its relative path."""
     return (resources.files("dmlprep.package") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def find_language(name: str) -> Language:
-    """Return a language by the word for ``--for``."""
+    """Return a language by the word after ``--for`` (``csharp``).
+
+    Raises:
+        UsageError: it is unknown.
+    """
     if name not in LANGUAGES:
         raise UsageError(f"unknown language {name!r}", where="--for", fix=f"known: {', '.join(LANGUAGES)}")
     return LANGUAGES[name]

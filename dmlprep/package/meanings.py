@@ -1,4 +1,7 @@
-"""The meaning of the numbers of an input or output, from the note of a frame, or from the graph."""
+"""Find the meaning of a model's inputs and outputs for an app: pictures, boxes, indices, probabilities ...
+
+It comes from the metadata of a frame (pre- and post-processing that dmlprep added), or from the graph.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ TEXTS: dict[Meaning, str] = {
     "top values": "the largest numbers, falling",
     "top indices": "the indices of the largest numbers",
 }
-"""Meanings by the contract's words."""
+"""Descriptions for the README, by the word for a meaning in the contract."""
 
 _BYTE = (0.0, 255.0)
 _SHARE = (0.0, 1.0)
@@ -39,7 +42,7 @@ _SHARE = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Known:
-    """The known facts of one input or output, as in the contract's ``Tensor``."""
+    """The known facts about one input or output; the fields are those of ``contract.Tensor``."""
 
     meaning: Meaning = ""
     about: str = ""
@@ -49,7 +52,10 @@ class Known:
 
 
 def meanings(model: Model) -> dict[tuple[Side, str], Known]:
-    """Return what is known of the inputs and outputs of a model, by side and name."""
+    """Return the known facts about the inputs and outputs of a model, by side (``input``, ``output``) and name.
+
+    Inputs and outputs whose meaning is unknown are left out.
+    """
     by_name: dict[tuple[Side, str], Known] = {}
     for value in model.ir.graph.inputs:
         if value.dtype == ir.DataType.BOOL:
@@ -67,7 +73,7 @@ def meanings(model: Model) -> dict[tuple[Side, str], Known]:
 
 
 def sentence(one: Tensor) -> str:
-    """Return Markdown that says what an input or output is; empty where that is not known."""
+    """Return a phrase in Markdown about the meaning of an input or output; empty if the meaning is unknown."""
     if not one.meaning:
         return ""
     words = TEXTS[one.meaning]
@@ -106,7 +112,7 @@ def _picture(picture: Picture, model: Model) -> Known:
 
 
 def _fit(picture: Picture) -> Literal["stretch", "crop", "letterbox"]:
-    """Describe how a picture is brought to the model's size, from the numbers of the frame."""
+    """Return how the graph brings a picture to the model's size: ``stretch``, ``crop`` or ``letterbox``."""
     rows, columns = picture.offset
     inner, model = picture.resized, picture.model_size
     if rows < 0 or columns < 0 or inner[0] > model[0] or inner[1] > model[1]:
@@ -131,7 +137,11 @@ def _result(result: Result, model: Model) -> Iterator[tuple[str, Known]]:
 
 
 def _sides(model: Model, result: Result) -> tuple[int, int]:
-    """Return height and width of an output picture."""
+    """Return height and width, in pixels, of an output that is a picture; 0 for a free size.
+
+    Raises:
+        ModelRefused: the output does not have four dimensions.
+    """
     shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.outputs), None)
     sizes = [d if isinstance(d, int) else 0 for d in shape or ()]
     if len(sizes) != 4:

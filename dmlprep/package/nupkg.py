@@ -1,4 +1,4 @@
-"""A package for C# or C++ as a NuGet package: its files, and targets that put the model next to the program.
+"""Write a package for C# or C++ as a NuGet package: its files, and targets that copy the model next to the program.
 
 Sources: NuGet's documentation of nuspec files, of ``build`` and ``buildTransitive``, and of ``contentFiles``; ECMA-376
 part 2 (open packaging conventions) for ``[Content_Types].xml`` and ``_rels/.rels``.
@@ -29,25 +29,25 @@ from dmlprep.portable.printable import printable
 _ID = re.compile(r"^[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*$")
 _VERSION = re.compile(r"^(0|[1-9]\d*)(\.(0|[1-9]\d*)){1,3}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$")
 _LONGEST_ID = 100
-"""Most characters of an id on nuget.org."""
+"""Largest number of characters of an id on nuget.org."""
 
 _WHERE = "app"
-"""The folder of the package's own files."""
+"""The folder in the NuGet package for the files of the package."""
 _PIECE = 1 << 20
 _DAY = (1980, 1, 1, 0, 0, 0)
-"""The date of all files, so that the same package gives the same bytes: the first day of ZIP archives."""
+"""The date of all files in the archive: the earliest that ZIP allows, so that equal packages give equal bytes."""
 _HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 _SCHEMAS = "http://schemas.openxmlformats.org/package/2006"
 _MANIFEST = "http://schemas.microsoft.com/packaging/2010/07/manifest"
 _NUSPEC = "http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd"
 _MSBUILD = "http://schemas.microsoft.com/developer/msbuild/2003"
 _LOADER = {"csharp": ("Dmlprep", ".cs"), "cpp": ("dmlprep_model", ".cpp")}
-"""How the names of a loader's sources begin and end, by language."""
+"""Beginning and end of the names of a loader's source files, by language."""
 
 
 @dataclass(frozen=True)
 class NuGetRequest:
-    """The arguments of ``dmlprep.api.write_nupkg``; ``out`` must exist."""
+    """The request for a NuGet package; the fields are the arguments of ``dmlprep.api.write_nupkg``."""
 
     folder: Path
     out: Path
@@ -60,19 +60,19 @@ class NuGetRequest:
 
 @dataclass(frozen=True)
 class NuGetPackage:
-    """A NuGet package that was written."""
+    """A NuGet package that was written: the path of its file, and the contract of the package in it."""
 
     path: Path
     contract: Contract
 
 
 def write_nupkg(request: NuGetRequest) -> NuGetPackage:
-    """Write a NuGet package.
+    """Verify a package, and write it as a NuGet package.
 
     Raises:
         UsageError: NuGet does not allow the id or version, or the package is for a language without NuGet.
         InputError: the package is damaged, was changed meanwhile, or has the loader of another version.
-        OutputError: the file exists, or cannot be written.
+        OutputError: the file exists and ``force`` is False, or cannot be written.
     """
     if not _ID.fullmatch(request.name) or len(request.name) > _LONGEST_ID:
         fix = "letters, digits and _, with . or - between them: Contoso.Detector"
@@ -127,7 +127,7 @@ def _write(request: NuGetRequest, verification: Verified, file: BinaryIO) -> Non
 
 
 def _texts(request: NuGetRequest, contract: Contract) -> Iterator[tuple[str, str]]:
-    """Yield every part but the package's own files and the list of content types."""
+    """Yield path and text of each generated file of the NuGet package, except the list of content types."""
     name = request.name
     core = f"package/services/metadata/core-properties/{hashlib.sha256(name.encode()).hexdigest()[:32]}.psmdcp"
     relations = (f"{_MANIFEST}", f"/{name}.nuspec"), (f"{_SCHEMAS}/relationships/metadata/core-properties", f"/{core}")
@@ -194,7 +194,10 @@ def _core_properties(request: NuGetRequest, contract: Contract) -> str:
 
 
 def _copied(name: str, contract: Contract) -> str:
-    """Return targets that put the model into a folder next to the program, built or published."""
+    """Return MSBuild targets, as XML, that copy the model into a folder next to the built or published program.
+
+    ``name`` is the name of that folder.
+    """
     items = "".join(
         f"""    <None Include="$(MSBuildThisFileDirectory)..\\{_WHERE}\\{msbuild_text(file)}">
       <Link>{name}\\{msbuild_text(file)}</Link>
@@ -209,7 +212,7 @@ def _copied(name: str, contract: Contract) -> str:
 
 
 def _native(request: NuGetRequest, contract: Contract) -> str:
-    """Return targets for C++ projects, which compile the loader, and copy the model after the build."""
+    """Return MSBuild targets for C++ projects, as XML: they compile the loader, and copy the model after the build."""
     name, here = request.name, f"$(MSBuildThisFileDirectory)..\\..\\{_WHERE}\\"
     word = re.sub(r"\W", "_", name)
     files = "".join(f'    <{word}_File Include="{here}{msbuild_text(file)}" />\n' for file in shipped_files(contract))
@@ -252,7 +255,7 @@ def _content_types(parts: list[str]) -> str:
 
 
 def _entry(part: str) -> zipfile.ZipInfo:
-    """Return an entry with its name as NuGet writes it: special characters of a URI as percent and two digits."""
+    """Return a ZIP entry for a file of the NuGet package, with its name percent-encoded, as NuGet writes it."""
     name = part if part == "[Content_Types].xml" else quote(part)
     entry = zipfile.ZipInfo(name, _DAY)
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -265,7 +268,7 @@ def _put(archive: zipfile.ZipFile, part: str, text: str) -> None:
 
 
 def _copy(archive: zipfile.ZipFile, part: str, path: Path) -> str:
-    """Copy a file of any size; return its SHA-256."""
+    """Copy a file of any size into the archive, under the path ``part``; return its SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     entry = _entry(part)
     entry.file_size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Write a package: the model as it is, its contract, and what the app's language needs, each file whole or none."""
+"""Write a package: an unchanged copy of the model, its contract, and the files for the app's language, atomically."""
 
 from __future__ import annotations
 
@@ -36,12 +36,17 @@ README = "README.md"
 _PIECE = 1 << 20
 
 _WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
-"""Packages for Python with DirectML; the first one has the newer releases (docs/directml-in-2026.md)."""
+"""PyPI packages of ONNX Runtime with DirectML; the first one has the newer releases (docs/directml-in-2026.md)."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package; ``digest`` is the SHA-256 of its contract, ``public_key`` is ``None`` if it is not signed."""
+    """A package that was written.
+
+    Attributes:
+        digest: SHA-256 of its contract (``model.json``).
+        public_key: file of the public key; ``None`` if the package is not signed.
+    """
 
     folder: Path
     contract: Contract
@@ -58,7 +63,8 @@ def package(
         InputError: the run's folder has no model with its record.
         ModelRefused: the run failed, or an app cannot use the model.
         CheckNotRun: nothing proved the model on DirectML.
-        OutputError: the folder is in use, or cannot be written.
+        UsageError: the language is unknown, or the key would be in the folder of the package.
+        OutputError: the folder has other content, or a package without ``force``; or it cannot be written.
     """
     find_language(language)
     before = _check_out(run, out, force=force)
@@ -110,7 +116,10 @@ def package(
 
 
 def _refused(run: Path, runs: Runs) -> DmlprepError:
-    """Return the reason why runs that did not pass are not packaged."""
+    """Return (do not raise) the error that runs which did not pass are not packaged.
+
+    It is ``ModelRefused`` if a run failed, ``CheckNotRun`` if nothing proved it.
+    """
     records = [run.record for run in runs.all]
     failed = any(r.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in r.verdicts) for r in records)
     return (ModelRefused if failed else CheckNotRun)(
@@ -123,7 +132,11 @@ def _refused(run: Path, runs: Runs) -> DmlprepError:
 
 
 def _key(sign: Path | None, out: Path) -> SigningKey | None:
-    """Return the key that signs; it must not be in the package."""
+    """Return the private key that signs the package, ``None`` if ``sign`` is ``None``.
+
+    Raises:
+        UsageError: the key would be in the folder of the package.
+    """
     if sign is None:
         return None
     if sign.absolute().parent.resolve() == out.resolve():
@@ -134,14 +147,23 @@ def _key(sign: Path | None, out: Path) -> SigningKey | None:
 
 @dataclass(frozen=True)
 class _Before:
-    """The earlier package: ``own`` are its files that no one changed, ``watch`` checks them until they are removed."""
+    """The earlier package in the output folder, which will be replaced.
+
+    Attributes:
+        own: names of its files that are unchanged; empty if there is no package.
+        watch: the watcher of these files: they must not change until they are removed.
+    """
 
     folder: Path
     own: tuple[str, ...] = ()
     watch: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
 
     def replaced_by(self, names: Sequence[str]) -> list[str]:
-        """Return the files to remove: those of the earlier package. Refuse to replace any other file by ``names``."""
+        """Return the names of the earlier package's files, which are to be removed.
+
+        Raises:
+            OutputError: a new file in ``names`` would replace a file that is not one of them.
+        """
         for name in names:
             place = self.folder / name
             if name not in self.own and os.path.lexists(place):
@@ -151,7 +173,11 @@ class _Before:
 
 
 def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
-    """Refuse, before the work, a folder with other content, or one that may not be replaced."""
+    """Check, before the work begins, that a package can be written to ``out``; return the earlier package there.
+
+    Raises:
+        OutputError: ``out`` is a file, has other content, has a package and ``force`` is False, or is the run's folder.
+    """
     check_path(out / CONTRACT)
     where = str(out)
     if not out.exists():
@@ -176,9 +202,10 @@ def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
 
 
 def _own(folder: Path) -> Iterator[str]:
-    """Yield the names of the plain files in a folder that an earlier package wrote, with the digests in its contract.
+    """Yield the names of files in the folder of a package that are unchanged, so that they may be replaced.
 
-    A contract can name any file of the user's (``.git``), and somebody else may have written the contract.
+    They are plain files with the digest in the contract, which could name any file of the user. The contract itself
+    and a signature file are among them.
     """
     contract, raw = read_contract(folder)
     digests = {name: entry.sha256 for name, entry in contract.files.items()}
@@ -197,7 +224,15 @@ def _own(folder: Path) -> Iterator[str]:
 
 
 def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, total: int, progress: Progress) -> int:
-    """Copy files of any size, 1 MiB at a time; return the total number of bytes copied."""
+    """Copy a file of any size, and add its size and SHA-256 to ``files``, by its name.
+
+    Args:
+        done: bytes that were copied before.
+        total: size in bytes of all files, for ``progress``.
+
+    Returns:
+        ``done`` plus the size of the file.
+    """
     digest, size = hashlib.sha256(), 0
     with file.open("rb") as source:
         while piece := source.read(_PIECE):
@@ -210,14 +245,15 @@ def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, 
 
 
 def shipped_files(contract: Contract) -> list[str]:
-    """Return the files that every package needs: the contract, its digest, and the model's files."""
+    """Return the names of the files that an app must ship: the contract, its digest, and the model's files."""
     return [CONTRACT, DIGEST, *contract.model_files]
 
 
 def nuget_version(contract: Contract) -> str:
-    """Return the version of NuGet's package with DirectML: the release of the proof, or the newest there.
+    """Return the version of the NuGet package Microsoft.ML.OnnxRuntime.DirectML that an app should use.
 
-    NuGet has the releases of ``onnxruntime-directml`` (docs/directml-in-2026.md).
+    It is the release of the contract's target, or the newest that NuGet has if that is older
+    (docs/directml-in-2026.md).
     """
     releases = [find_target(name) for name in target_names()]
     last = max((one for one in releases if one.package == _WHEELS[1]), key=lambda one: one.release)
@@ -225,9 +261,9 @@ def nuget_version(contract: Contract) -> str:
 
 
 def texts_of(contract: Contract) -> dict[str, bytes]:
-    """Return every file of a package except the model's own, the contract, its digest and its signature.
+    """Return the content, as bytes, of the generated files of a package, by name: loader, sample, schema and README.
 
-    The contract as it is read from ``model.json`` gives the same bytes as when it was written.
+    A contract that was read from ``model.json`` gives the same bytes as when it was written.
     """
     language = find_language(contract.language)
     made_for = find_target(contract.target.name).package

@@ -1,4 +1,4 @@
-"""Read the small files of a package and its keys; the contract is one of them."""
+"""Read the small files of a package: its contract (``model.json``), its digest, and keys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
 REPAIR = "copy the package again completely, or create it again"
-"""The remedy for a damaged package."""
+"""The remedy in errors about a damaged package."""
 
 _DOCUMENT = 64 << 20
-"""Bytes of the largest contract: some hundred for each file and tensor."""
+"""Largest size of a contract in bytes: it has some hundred bytes for each file and tensor."""
 
 
 def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> bytes:
-    """Read a plain file of at most ``limit`` bytes; ``code`` and ``fix`` are for the error."""
+    """Return the content of a plain file of at most ``limit`` bytes.
+
+    Raises:
+        InputError: it is missing, too large or not a plain file, or cannot be read; with ``code`` and ``fix``.
+    """
     try:
         return read_given(path, limit)
     except FileNotFoundError as error:
@@ -31,7 +35,13 @@ def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> by
 
 
 def read_contract(folder: Path) -> tuple[Contract, bytes]:
-    """Return the contract of a package, and its bytes. Every name in it is a plain file name."""
+    """Read the contract (``model.json``) of a package; return it, and the content of its file as bytes.
+
+    Every file name in it is checked to be a plain name, without folders.
+
+    Raises:
+        InputError: it is missing, is not a contract, or has a name that is not allowed.
+    """
     raw = read_small(folder / CONTRACT, code="DP822", fix=REPAIR)
     try:
         contract = parse_json(raw, Contract)
@@ -47,5 +57,5 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
 
 
 def refuse(path: Path, what: str) -> NoReturn:
-    """Raise an ``InputError`` about a file of a package."""
+    """Raise an ``InputError`` (DP822) about a damaged file of a package; ``what`` is its message."""
     raise InputError(what, where=str(path), code="DP822", fix=REPAIR)

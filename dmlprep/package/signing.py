@@ -1,4 +1,4 @@
-"""Signatures of packages: Ed25519 (RFC 8032) over the contract. The only place that imports ``cryptography``."""
+"""Sign packages and check signatures: Ed25519 (RFC 8032) over the contract. Only here ``cryptography`` is imported."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _LONGEST = 4096
-"""Bytes of a key's or a signature's file; they have some hundred."""
+"""Largest size in bytes of the file of a key or a signature; these have some hundred."""
 
 
 _FORM = re.compile(rb"[A-Za-z0-9+/]{86}==\n")
-"""A signature's file: base64 of 64 bytes, and a line end."""
+"""Pattern of the file of a signature: base64 of 64 bytes, and a line end."""
 
 
 class SigningKey:
-    """A private key. No file has a new key until ``keep``, so that a refused package leaves none."""
+    """A private key that signs packages. A new key is written to its file only by ``keep``, when a package is done.
+
+    Attributes:
+        public: path of the file of the public key.
+    """
 
     def __init__(self, private: Ed25519PrivateKey, path: Path, *, is_new: bool) -> None:
         self._private = private
@@ -37,7 +41,11 @@ class SigningKey:
         self.public = public_file(path)
 
     def keep(self) -> None:
-        """Write both halves of a new key: the private one for its owner alone (``core.files.writing``)."""
+        """If the key is new, write the files of the private key, which only its owner can read, and of the public key.
+
+        Raises:
+            OutputError: a file exists or cannot be written.
+        """
         if not self._is_new:
             return
         forms = _library().serialization
@@ -51,17 +59,22 @@ class SigningKey:
         self._is_new = False
 
     def sign(self, document: bytes) -> bytes:
-        """Return the file with the signature of a document: base64 (RFC 4648) of its 64 bytes, and a line end."""
+        """Return the content of a signature file for a document: base64 (RFC 4648) of 64 bytes, and a line end."""
         return base64.b64encode(self._private.sign(document)) + b"\n"
 
 
 def public_file(key: Path) -> Path:
-    """Return the path of the public half of a key."""
+    """Return the path of the public key that belongs to the file of a private key: with the suffix ``.pub``."""
     return key.with_name(f"{key.name}.pub")
 
 
 def signing_key(path: Path) -> SigningKey:
-    """Read the key of a PEM file (PKCS 8); if there is no file, return a new key, which ``keep`` writes."""
+    """Read a private key from a PEM file (PKCS 8); if there is no file, return a new key, which ``keep`` writes.
+
+    Raises:
+        InputError: the file is not a private Ed25519 key.
+        UsageError: the package ``cryptography`` is not installed.
+    """
     crypto = _library()
     if not os.path.lexists(path):
         check_output(path)
@@ -79,7 +92,7 @@ def signing_key(path: Path) -> SigningKey:
 
 
 def is_signature(path: Path) -> bool:
-    """Return whether a plain file has the form of ``SigningKey.sign``, whoever signed."""
+    """Return True if a plain file has the form of a signature file; the signature itself is not checked."""
     try:
         return is_plain_file(path) and _FORM.fullmatch(read_given(path, _LONGEST)) is not None
     except (OSError, Unfit):
@@ -87,7 +100,16 @@ def is_signature(path: Path) -> bool:
 
 
 def check_signature(document: bytes, signature: Path, key: Path) -> None:
-    """Refuse a document whose ``signature`` file was not made by the private half of ``key``, a public key (PEM)."""
+    """Check that the file ``signature`` is a valid signature of a document.
+
+    Args:
+        document: the content that was signed.
+        key: file of the public key (PEM).
+
+    Raises:
+        InputError: the file is missing, or the private key that belongs to ``key`` did not sign the document.
+        UsageError: the package ``cryptography`` is not installed.
+    """
     crypto = _library()
     raw = _read(key, "pass the .pub file next to the private key")
     try:
@@ -106,7 +128,11 @@ def check_signature(document: bytes, signature: Path, key: Path) -> None:
 
 
 def _library() -> SimpleNamespace:
-    """Return the parts of ``cryptography`` that are used."""
+    """Import the package ``cryptography``, and return the parts that are used.
+
+    Raises:
+        UsageError: DP823, it is not installed.
+    """
     try:
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization

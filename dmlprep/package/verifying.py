@@ -19,12 +19,14 @@ from dmlprep.portable.integrity import file_digest
 
 @dataclass(frozen=True)
 class Verified:
-    """A package that is unchanged; ``digest`` is the SHA-256 of its contract.
+    """The result for a package that is unchanged.
 
     Attributes:
-        signature: the state of its signature, as a phrase.
+        digest: SHA-256 of its contract.
+        signature: the state of its signature, as a phrase for people.
         loader: ``compared``: the loader and all other texts are those of this version of dmlprep. ``signed``: another
-            version wrote them, and the key vouches for them. ``not compared``: the contract alone vouches for them.
+            version wrote them, and a signature that was checked covers them. ``not compared``: another version wrote
+            them, and only the digests in the contract were checked.
         others: files in the folder that the contract does not list, such as the app's own.
     """
 
@@ -37,21 +39,23 @@ class Verified:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 3 if the loader was not compared."""
+        """The exit code: 3 if ``loader`` is ``not compared``, otherwise 0."""
         return CheckNotRun.exit_code if self.loader == "not compared" else 0
 
 
 def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Verified:
-    """Check every file of a package.
+    """Check every file of a package against its contract, and return the result for an unchanged one.
 
     Args:
-        whole: ``False`` in an app's folder, where only the model must exist; every file that exists must fit.
-        key: file of the public key that must have signed it.
+        folder: the folder of the package.
+        key: file of the public key that must have signed the contract; ``None``: no signature is checked.
+        whole: False for a package that was copied into an app, where only the model's files must exist. Other files
+            are checked if they exist.
 
     Raises:
-        InputError: a file is missing or changed, this version does not write it though the contract says so, or the key
-            did not sign it; the message names the file.
-        UsageError: there is a key, and ``cryptography`` is not installed.
+        InputError: a file is missing or changed, or is not the one that this version writes although the contract says
+            so; or the key did not sign the contract. The message names the file.
+        UsageError: ``key`` is set, and the package ``cryptography`` is not installed.
     """
     contract, raw = read_contract(folder)
     digest = hashlib.sha256(raw).hexdigest()
@@ -92,9 +96,15 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
 
 
 def _check_texts(folder: Path, contract: Contract) -> bool:
-    """Compare the loader, the sample and the README with those of this version; return whether this version wrote them.
+    """Compare the loader, the sample and the README with those that this version of dmlprep writes for the contract.
 
-    The contract's digests show that nothing changed since somebody wrote the contract, and not who did.
+    The contract's digests show that nothing changed since somebody wrote the contract, but not who wrote it.
+
+    Returns:
+        True if they are equal; False if another version wrote the package, so that they were not compared.
+
+    Raises:
+        InputError: the contract names this version, and a file differs.
     """
     if contract.made_by != f"dmlprep {__version__}":
         return False

@@ -95,7 +95,7 @@ class Judge:
 
     @property
     def results(self) -> list[OutputMetrics]:
-        """The worst metrics of each output."""
+        """The metrics of each output on the feed where it is worst."""
         return self._comparison.results()
 
     @property

@@ -51,7 +51,7 @@ _NOISE_SECONDS = 20.0
 """Longest run of the original, in seconds, for which its own noise is measured; that takes twice as long again."""
 
 _MISREAD = 100.0
-"""Factor: an error of the default optimisation is a fault if it exceeds the noise of the inputs' last bit so often.
+"""Factor: an error of the default optimisation is a fault if it exceeds this multiple of the inputs' last-bit noise.
 
 Measured on the fixtures: at most 8. A mean without ``keepdims`` that is fused into a LayerNormalization: a million and
 more.

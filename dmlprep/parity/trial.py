@@ -83,8 +83,8 @@ class Trial:
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
         """Return the verdict ``not-run`` if a session failed for a reason that is not a fault of the user's model.
 
-        Such reasons are a missing adapter, a limit, memory, and an ONNX Runtime that is too old. Otherwise return
-        ``None``: then the failure counts against the model.
+        Such reasons are a missing adapter, a limit, memory, an ONNX Runtime that is too old, and a timeout on a device
+        in software. Otherwise return ``None``: then the failure counts against the model.
         """
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")

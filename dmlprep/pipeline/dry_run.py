@@ -97,7 +97,7 @@ class _Walk:
     facts: GraphFacts | None = None
 
     def place(self, target: Target) -> None:
-        """Compute the placement of the copy in its present state, and store it in ``after``."""
+        """Compute the placement of the copy in its present state, and store it (``after``, ``facts``)."""
         with paused_collector():
             self.facts = read_facts(self.work, target.tables)
             self.after = place_facts(self.facts, target, self.work.opset)

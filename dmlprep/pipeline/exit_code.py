@@ -9,7 +9,8 @@ from dmlprep.record import RunError, RunRecord, Verdict
 def judge(record: RunRecord, plan: Plan) -> None:
     """Set ``exit_code`` and ``error`` of the record, by the worst verdict that keeps the result from being written.
 
-    If no verdict does, the record does not change. A missing DirectML device counts only if the recipe requires it.
+    A missing DirectML device counts only if the recipe requires it. If no verdict does, but DirectML has not run the
+    result, a node on which DirectML is known to fail also sets them (DP641). Otherwise the record does not change.
     """
     on_wish = plan.recipe.parity.dml != "require"
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
@@ -37,7 +38,10 @@ def judge(record: RunRecord, plan: Plan) -> None:
 
 
 def _refuse_known_faults(record: RunRecord) -> None:
-    """Refuse a result with a node that DirectML is known to fail on, since DirectML has not run the result."""
+    """Set exit code 1 and the error if a step reported a node on which DirectML surely fails (DP641).
+
+    Called if DirectML has not run the result.
+    """
     findings = [f for step in record.steps for f in step.findings if f.code == "DP641" and f.facts.get("certain")]
     if findings:
         first = findings[0]

@@ -42,7 +42,7 @@ class Observer:
         """Receive the times of the models, after they were measured (``prepare --bench`` and ``tune``)."""
 
     def ranking(self, share: float, text: str) -> None:
-        """Receive progress of the ranking of ``tune``: the ``share`` of its time, 0 to 1, and the present candidate."""
+        """Receive progress of ``tune``'s ranking: the ``share`` of its time, 0 to 1; ``text`` names the candidate."""
 
     def ranked(self, count: int, seconds: float) -> None:
         """Receive the end of the ranking of ``tune``: how many candidates were ranked, and in how many seconds."""

@@ -1,7 +1,7 @@
 """The options of ``prepare``, each declared once: type, default, help and range.
 
-A new option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in ``prepare_options`` of the
-commands that accept it (``cli/prepare.py``), and the line that uses it.
+To add an option, add a field to ``PrepareOptions``, the same name to ``PrepareKeywords`` and to ``prepare_options`` of
+the commands that accept it (``cli/prepare.py``), and the code that uses it.
 """
 
 # ruff: noqa: RUF009 - _option returns a field of a dataclass
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 Device = Literal["auto", "cpu", "dml"]
 
 Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, Array]]"
-"""Inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name."""
+"""Inputs for a model: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name; empty: synthetic inputs."""
 
 Metric = Callable[[dict[str, Any], dict[str, Any]], object]
-"""A user's own metric: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
+"""A user's own metric: a function of the outputs, by name, of the original and of the candidate on one feed.
+
+It returns a number, which ``metric_bound`` limits; or a number, and True if the outputs pass.
+"""
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ class PrepareOptions(Session):
 
 
 class AdapterKeywords(TypedDict, total=False):
-    """The fields of ``Adapter``, as arguments by name."""
+    """The fields of ``Adapter`` as keyword arguments, for type checkers."""
 
     device_id: int | None
     adapter: str | None
@@ -246,14 +249,14 @@ class AdapterKeywords(TypedDict, total=False):
 
 
 class SessionKeywords(AdapterKeywords, total=False):
-    """The fields of ``Session``, as arguments by name."""
+    """The fields of ``Session`` as keyword arguments, for type checkers."""
 
     device: Device
     require_dml: bool
 
 
 class PrepareKeywords(SessionKeywords, total=False):
-    """The fields of ``PrepareOptions``, as arguments by name."""
+    """The fields of ``PrepareOptions`` as keyword arguments, for type checkers."""
 
     recipe: str | Path
     pins: Mapping[str, Value]
@@ -271,7 +274,7 @@ class PrepareKeywords(SessionKeywords, total=False):
 
 
 OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(PrepareOptions)}
-"""All options by name, in the order of their declaration."""
+"""All options of ``prepare`` by name, in the order of their declaration."""
 
 _EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
 

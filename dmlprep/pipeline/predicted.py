@@ -35,7 +35,9 @@ def device_rounding(session: SessionOptions | None = None) -> Rounding:
 def apply_prediction(
     measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0
 ) -> Verdict:
-    """Return the verdict of a DirectML session with the error that the FP16 emulation predicted.
+    """Return the verdict of a DirectML session, with the predicted error added.
+
+    The prediction is the largest of the emulation's error, the original's own noise, and ``last_bits``.
 
     If the device rounds toward zero, an output out of tolerance can still pass. It passes if the emulation in the same
     rounding predicted an error at least half as large, and all elements are finite.

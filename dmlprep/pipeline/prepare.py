@@ -103,12 +103,12 @@ class PrepareRequest:
 
     @property
     def model_path(self) -> Path:
-        """Path of the prepared model."""
+        """The final path of the prepared model."""
         return self.out if self.out.suffix == ".onnx" else self.out / "model.onnx"
 
     @property
     def record_path(self) -> Path:
-        """Path of the record."""
+        """The final path of the record of the run."""
         return self.out.with_suffix(".run.json") if self.out.suffix == ".onnx" else self.out / "run.json"
 
     @property
@@ -242,11 +242,11 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
 
 
 def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
-    """Refuse a result that needs more memory than the device has, before it is proved.
+    """Raise an error if the user set the memory of the device and the result does not surely fit into it.
 
     Raises:
-        ModelRefused: DP530, it needs more.
-        CheckNotRun: DP531, its memory is not known.
+        ModelRefused: DP530, a session needs more memory.
+        CheckNotRun: DP531, the memory that a session needs is not known.
     """
     memory = record.facts.memory
     wrong = over_budget(memory, request.vram) if memory is not None and request.vram is not None else None

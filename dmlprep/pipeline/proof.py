@@ -1,6 +1,7 @@
 """The proof: compare the prepared model on the CPU, in the FP16 emulation and on DirectML with the original on the CPU.
 
-The CPU provider computes FP16 in FP32, so the FP16 emulation proves FP16 arithmetic (``precision.emulation``).
+The CPU provider computes FP16 nodes in FP32. So the FP16 emulation, a derived model that rounds as FP16 hardware does,
+proves the FP16 arithmetic (``precision.emulation``).
 """
 
 from __future__ import annotations

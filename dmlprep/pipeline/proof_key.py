@@ -21,7 +21,7 @@ from dmlprep.record.origin import code_digest
 from dmlprep.runtime import SessionFailure, SessionOptions, identity
 
 _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
-"""Session options without effect on the verdict: a result within one limit is the same within another."""
+"""Session options that are not part of the key: limits do not change the verdict of a run that keeps them."""
 
 
 def proof_key(reference: Reference, model: Model, settings: ParitySettings, session: SessionOptions | None) -> str:

@@ -1,4 +1,4 @@
-"""``prepare --bench``: time the original input, the input with its sizes overridden, and the result, side by side."""
+"""Time the original model, the original with fixed sizes, and the result, in turns (``prepare --bench``)."""
 
 from __future__ import annotations
 

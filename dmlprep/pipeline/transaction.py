@@ -1,4 +1,4 @@
-"""Run a pass such that it succeeds or changes nothing: snapshot, run, check its result; restore it on failure."""
+"""Run a pass such that it succeeds or changes nothing: take a snapshot, run, check; restore the model on failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Transactions:
 
     @property
     def frozen(self) -> Frozen | None:
-        """The serialized model after the last step; ``None`` if that step failed, or no step has run."""
+        """The serialized model after the last step; ``None`` if that step failed, or it is not serialized yet."""
         return self._now[0] if self._now is not None else None
 
     def run(self, name: str, step: AnyPass, context: Context, options: dict[str, object] | None = None) -> StepRecord:

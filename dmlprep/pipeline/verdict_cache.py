@@ -32,7 +32,7 @@ MOST = 500
 """Largest number of verdicts in the cache: those used last stay. One needs some 2 kB."""
 
 _LARGEST = 1 << 20
-"""Largest file to read, in bytes."""
+"""Largest size in bytes of a cache file."""
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX = ".json"

@@ -73,7 +73,7 @@ def table(
 ) -> tuple[Array, Array]:
     """Return the rows of all outputs side by side, [rows, columns], and for each column the largest allowed difference.
 
-    It is 0 for integers.
+    The largest allowed difference of integers is 0.
     """
     columns, bounds = [], []
     for name in names:

@@ -12,13 +12,13 @@ import msgspec
 from dmlprep.process.ending import Ending
 
 BYTES, BYTES_PER_BYTE = 1280 << 20, 256
-"""The memory limit of a worker is the first number of bytes, and the second one for each byte of the model's files
-and inputs. The worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a
-model."""
+"""The memory limit of a worker in bytes is a sum: the first number, and the second one for each byte of the model's
+files and inputs. The worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it
+optimises a model."""
 
 SECONDS, SECONDS_PER_MIB = 10.0, 20.0
-"""The limit of one load or run is the first number of CPU seconds, and the second one for each MiB of the model's
-files and inputs."""
+"""The limit of one load or run in CPU seconds is a sum: the first number, and the second one for each MiB of the
+model's files and inputs."""
 
 PROCESSORS = 4
 """Number of processors whose time counts: CPU seconds count up to this multiple of the clock time. ONNX Runtime's

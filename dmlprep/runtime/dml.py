@@ -58,8 +58,8 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
 def release_for(version: str) -> str:
     """Return the release for ``dml_status`` and ``open_dml`` that is nearest to a version of ONNX Runtime.
 
-    On Linux this is an installed release: the same version, the same minor version, or the default; empty if none is
-    installed. On other systems it is empty, because there is only one.
+    On Linux this is an installed release: the same version, the same minor version, the default, or the newest; empty
+    if none is installed. On other systems it is empty, because there is only one.
     """
     if not sys.platform.startswith("linux"):
         return ""

@@ -49,7 +49,9 @@ def expand(
     origins: dict[str, str],
     budget: Budget,
 ) -> bool:
-    """Inline nodes of ``model`` whose operator ONNX defines by a function body, in place; return whether any were.
+    """Inline nodes of ``model`` whose operator ONNX defines by a function body, in place.
+
+    Return whether any node was inlined.
 
     Args:
         graph: the facts built from ``model``.

@@ -18,8 +18,9 @@ from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
 LOWEST = 13
-"""The lowest opset to try, unless the model's own is lower. No release loses a kernel by a version change up to it;
-below 11 Resize has another meaning, below 13 Softmax."""
+"""The lowest opset to try, unless the model's own is lower. At 13, each release has a kernel for every
+operator that has one at a lower opset, except Dropout, which ONNX Runtime removes. Below 11 Resize has another meaning,
+below 13 Softmax."""
 
 _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
 """Attributes that older versions lack, but that do not prevent lowering: dmlprep rewrites the node without them."""

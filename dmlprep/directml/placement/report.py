@@ -37,7 +37,7 @@ from dmlprep.record.nodes import NodeTables
 _NAMES_SHOWN = 20
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""The errors that a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
+"""The errors that a rule may raise on an invalid node: one with too few inputs, or with an axis beyond the rank."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ def concerned(target: Target) -> list[Quirk]:
 
 
 def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit]:
-    """Return the hits of one graph that take effect: a quirk of fused graphs may not, or may be uncertain."""
+    """Return the hits of one graph without those that take no effect, as the quirk's ``fused`` says.
+
+    An uncertain answer of ``fused`` makes the hit uncertain.
+    """
     answers: dict[tuple[str, int], bool | Match] = {}
     for quirk in {hit.quirk.key: hit.quirk for hit in hits}.values():
         if quirk.fused is not None:

@@ -10,7 +10,7 @@ from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
 def _matches(node: NodeFacts) -> Match:
     """Match every node; the match is not sure without an input, because ONNX Runtime may fold such a node.
 
-    No optional type arrives here: DirectML does not support it, so such a node runs on the CPU.
+    A node with an optional type is not reported: it runs on the CPU, because DirectML does not support the type.
     """
     return (
         Match("it has an input, so the process crashes")

@@ -216,7 +216,7 @@ def _split_axes(order: tuple[int, ...], before: list[int], after: list[int]) -> 
 
 
 def _spans(value: Value, whole: Value) -> bool:
-    """Return whether a value has at least as many axes longer than 1 as another, so that it is not broadcast."""
+    """Return whether a value has the rank of another and at least as many axes longer than 1: it is not broadcast."""
     return len(value.sizes) == len(whole.sizes) and sum(n != 1 for n in value.sizes) >= sum(n != 1 for n in whole.sizes)
 
 
@@ -335,7 +335,7 @@ def _is_another_view(node: NodeFacts) -> bool:
 
 
 def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bool:
-    """Return whether DirectML lets the node overwrite ``value``: the last of its inputs for which it can."""
+    """Return whether ``value`` is the input that DirectML lets the node overwrite: the last one that it can."""
     out = node.output()
     inputs = [v for v in node.inputs if v is not None]
     known = node.op == "Clip" or node.op in (_BINARY if len(inputs) == 2 else _UNARY)

@@ -46,7 +46,7 @@ def without_identities(value: Value | None) -> Value | None:
 
 
 def does_nothing(node: NodeFacts) -> bool:
-    """Return whether ONNX Runtime removes the node when it loads the model."""
+    """Return whether the node is an Identity, Dropout or Cast to its own type, which ONNX Runtime removes at load."""
     source, out = node.input(0), node.output()
     same_type = source is not None and out is not None and source.type == out.type
     return node.key in ("Identity", "Dropout") or (node.key == "Cast" and same_type)

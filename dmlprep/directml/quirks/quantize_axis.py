@@ -148,7 +148,7 @@ QUIRK = Quirk(
 
 
 _TYPES = {"int8", "uint8", "int32"}
-"""Types of quantized data that the rewrite helps; DirectML refuses vectors of 4 bits with a scalar scale, too."""
+"""Types of quantized data for which the rewrite works. DirectML refuses vectors of 4 bits with any axis or scale."""
 
 
 def _matches_missing(node: NodeFacts) -> str | Match:

@@ -82,7 +82,10 @@ class _Weights:
 
     @property
     def signed(self) -> bool:
-        """Return whether zero is the middle of the numbers, as in a MatMulNBits without zero points."""
+        """Return whether the original numbers are signed (int4), so that zero is in the middle of the range.
+
+        This is what a MatMulNBits without zero points assumes.
+        """
         return self.numbers.dtype == ir.DataType.INT4
 
     @property

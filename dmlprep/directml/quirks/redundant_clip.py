@@ -50,7 +50,10 @@ def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
 
 
 def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
-    """Return whether the values that the clip cuts off saturate to the same integer without it."""
+    """Return whether quantization gives the same integers without the Relu or Clip: it saturates at the same limits.
+
+    ``scale``, ``zero`` and ``kind`` are those of the QuantizeLinear.
+    """
     if kind not in LIMITS or scale <= 0:
         return False
     lowest, highest = LIMITS[kind]

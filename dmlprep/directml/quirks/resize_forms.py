@@ -263,8 +263,7 @@ def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: li
 def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], shape: list[int]) -> ir.Value:
     """Return ``value`` with 0 where a coordinate is beyond the input, as tf_crop_and_resize defines it.
 
-    In other modes, return ``value`` itself.
-    DirectML supports no other ``extrapolation_value``, and no ``exclude_outside``.
+    In other modes, return ``value`` itself. DirectML supports no other ``extrapolation_value`` than 0.
     """
     if facts.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return value

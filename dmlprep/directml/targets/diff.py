@@ -1,4 +1,4 @@
-"""The changes between two releases."""
+"""Compare two releases: their versions, limits and kernels."""
 
 from __future__ import annotations
 

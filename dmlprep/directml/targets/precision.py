@@ -20,10 +20,10 @@ class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         id: name of the fault, and of the policy's rule about it (``normalisation``).
-        ops: operator types with the fault, or the operators of a stretch with it; empty for any.
+        ops: operator types with the fault, or all operators of a chain of nodes that has it together; empty for any.
         when: the values with which it occurs. ``always``: any values (the file does not load). ``usual``: the values
-            that models usually have. ``by value``: some values only, which the range profile finds. ``never kept``:
-            known, but the operator is so common that FP16 would have no gain without it.
+            that models usually have. ``by value``: some values only, which the range profile finds. ``never kept``: no
+            node stays in FP32 because of it, since the operator is so common that FP16 would have no gain.
         limits: the numbers from which on it goes wrong, by the measured property (``standard_deviation``).
         first: oldest affected release (``1.15``) that dmlprep knows.
         last: newest affected release; ``None`` if the newest release has it.

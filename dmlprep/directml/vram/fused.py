@@ -122,7 +122,7 @@ class _Places:
                 yield source, held
 
     def _join(self, node: NodeFacts) -> None:
-        """Write the inputs of a Concat directly into its result."""
+        """Let the inputs of a Concat share the place of its result, since DirectML writes them directly into it."""
         whole = self._of.get(id(node.output()))
         for source, held in self._free(node) if whole is not None else ():
             if whole is not None and held.value is source:

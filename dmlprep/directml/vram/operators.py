@@ -75,7 +75,7 @@ def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
     if node.key not in ("LSTM", "GRU") or first is None or node.input(2) is None:
         return 0
     weights, recurrent = ((size(v) or 0) if (v := node.input(place)) is not None else 0 for place in (1, 2))
-    both = node.attribute("direction", "forward") in ("bidirectional", b"bidirectional")
+    both = node.attribute("direction", "forward") == "bidirectional"
     if node.key == "LSTM":
         return weights + recurrent + _gates(node, first, size) // 2 if both else _gates(node, first, size) // 24
     shared = min(weights, recurrent) >= _LIKE * max(weights, recurrent)

@@ -1,4 +1,4 @@
-"""Proof of a prepared language model: logits, perplexity and greedy text compared with the original's."""
+"""Prove a prepared language model: compare its logits, perplexity and greedy text with the original's."""
 
 from dmlprep.genai.proof.prove import prove
 from dmlprep.genai.proof.tokens import ProofRequest

@@ -12,25 +12,26 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
 
 NOISE_SPAN = 3 * 2**0.5
-"""A margin of the original is beyond the noise if it exceeds this multiple of the differences' root mean square.
+"""Factor: the original's margin between its two likeliest tokens is clear if it exceeds this multiple of the noise.
 
-The error of a difference of two logits is the square root of 2 times that of one logit. Three times that happens by
-chance at one position of 400.
+The error of a difference of two logits is the square root of 2 times that of one logit (the noise). Three times that
+happens by chance at one position of 400.
 """
 
 FEW_DECIDED = 0.25
-"""Least share of positions with a margin beyond the noise; with fewer, agreement on the first token proves nothing."""
+"""Least share of positions with a clear margin; with fewer, agreement on the likeliest token proves nothing."""
 
 
 @dataclass(frozen=True)
 class LogitBounds:
-    """Bounds of one precision.
+    """Bounds for the logits of a prepared model of one precision.
 
     Attributes:
-        kl: bound of the mean Kullback-Leibler divergence, in nats.
-        share: bound of the same, as a share of the original's own divergence from the uniform distribution.
-        top1: least share of equal first tokens, at positions where the original's margin is beyond the noise.
-        perplexity: largest ratio of the perplexities.
+        name: name of the precision (``fp16``).
+        kl: largest mean Kullback-Leibler divergence from the original, in nats.
+        share: largest such divergence as a share of the original's own divergence from the uniform distribution.
+        top1: least share of positions with the same likeliest token, among those where the original's is clear.
+        perplexity: largest perplexity of the prepared model, as a multiple of the original's.
         reason: the source of the numbers, in one line.
     """
 
@@ -61,10 +62,10 @@ BOUNDS = {
 
 
 def choose_bounds(name: str, precision: str) -> LogitBounds:
-    """Return bounds by name; ``auto`` chooses them by the models' precision.
+    """Return the bounds for logits by name; ``auto`` are those of ``precision``.
 
     Args:
-        precision: precision of the prepared model compared with the original: a name of ``BOUNDS``.
+        precision: the name of ``BOUNDS`` for the two models (``precision_beside``).
 
     Raises:
         UsageError: there are no such bounds.
@@ -82,7 +83,7 @@ _ORDER = ("int4", "int8", "fp16", "fp32")
 
 
 def weights_of(model: Model) -> str:
-    """Return the narrowest type of the weights: ``int4``, ``int8``, ``fp16`` or ``fp32``."""
+    """Return the narrowest type among a model's weights: ``int4``, ``int8``, ``fp16`` (also BF16) or ``fp32``."""
     forms = {*_quantized(model)} or {
         "fp16" for one in tensors(model.ir) if one.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     }
@@ -101,13 +102,13 @@ def _quantized(model: Model) -> Iterator[str]:
 
 
 def precision_beside(prepared: str, original: str) -> str:
-    """Return the name of the bounds for weights of type ``prepared``, compared with the original's type.
+    """Return the name of the bounds for a prepared model whose weights are of type ``prepared``.
 
-    Weights that both quantise in the same way are the same numbers, and may differ only by the FP16 arithmetic around
-    them.
+    ``original`` is the type of the original's weights. Weights that both models quantize in the same way are the same
+    numbers: they get the bounds of FP16, for the arithmetic around them.
     """
     if prepared == original and prepared in ("int4", "int8"):
         return "fp16"
     if prepared == "fp32" and original != "fp32":
-        return original if original == "fp16" else "fp16"
+        return "fp16"
     return prepared

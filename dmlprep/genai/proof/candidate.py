@@ -1,4 +1,4 @@
-"""Run the prepared decoder on one device, on the tokens of the original, and return checks with figures."""
+"""Run the prepared decoder on one device with the original's tokens, and return checks with figures."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ from dmlprep.runtime import SessionFailure, SessionOptions
 
 @dataclass(frozen=True)
 class Sides:
-    """The original as it ran, and the decoder that is compared with it.
+    """The results of the original, and the prepared decoder that is compared with it.
 
     Attributes:
-        folder, file: the prepared folder, and its decoder.
-        original: the original's decoder, which reads the text again for each device.
-        half: True if the prepared decoder has FP16, for which the CPU may need a lower optimisation level.
+        folder, file: the prepared folder, and the file of its decoder.
+        original: the original's decoder, which runs the text again for each device.
+        played: for each prompt the original's logits and tokens.
+        tokens: the tokens for both models.
+        bounds: the bounds for the logits.
+        half: True if the prepared decoder's weights are not FP32: the CPU may need a lower optimisation level then.
+        request: the settings of the proof.
     """
 
     folder: GenaiFolder
@@ -59,7 +63,17 @@ class Sides:
 
 @dataclass
 class _Results:
-    """Logits, losses and greedy texts of one run of the prepared model. An aborted run keeps none."""
+    """The results of one run of the prepared decoder.
+
+    Attributes:
+        prompts, steps, text: differences of the logits of prompts, of generated steps, and of the text.
+        losses: negative log-likelihoods of the text's tokens.
+        rows: logits of the prompt and of the steps, for each prompt.
+        cache: largest difference between the logits of single steps and of the same tokens in one piece; ``None``:
+            not measured.
+        greedy: the texts that the decoder generates itself, for each prompt.
+        whole_logits: False if a decoder returns only the logits of the last token.
+    """
 
     prompts: Differences = field(default_factory=Differences)
     steps: Differences = field(default_factory=Differences)
@@ -78,15 +92,16 @@ def checks_of(
     beside: Sequence[tuple[Array, Array]] | None,
     progress: Progress,
 ) -> tuple[list[GenaiCheck], list[tuple[Array, Array]] | None]:
-    """Run the prepared decoder on a device.
+    """Run the prepared decoder on a device, and compare it with the original.
 
     Args:
-        beside: logits of the same decoder on the CPU, by prompt: rows of the prompt and of the steps; ``None`` where it
-            did not run there.
+        options: options of its session.
+        beside: logits of the same decoder on the CPU: for each prompt those of the prompt and of the steps. ``None``:
+            it has not run there.
 
     Returns:
-        a verdict for each check, or one with the reason why it did not run; and its logits of the prompts and of the
-            steps, where it ran.
+        the checks, or one check with the reason why the decoder did not run; and its logits in the form of ``beside``,
+            ``None`` if it did not run.
     """
     trial = Trial(Check("decoder", device), device, sides.bounds, decides=device == sides.request.device)
     lower = LOWER_LEVELS if sides.half and device == "cpu" else ()
@@ -127,7 +142,10 @@ def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress
 
 
 def _play(sides: Sides, decoder: Decoder, played: Played, results: _Results) -> None:
-    """Run a prompt, the original's tokens one by one and in one piece, and the model's own greedy text."""
+    """Run one prompt on the prepared decoder, and add the differences from the original to ``results``.
+
+    It runs the prompt, then the original's tokens one by one, then all in one piece, then generates its own text.
+    """
     rows = decoder.prompt(played.prompt)
     count = min(len(rows), len(played.rows))
     _same_vocabulary(decoder, rows, played.rows)
@@ -143,7 +161,11 @@ def _play(sides: Sides, decoder: Decoder, played: Played, results: _Results) -> 
 
 
 def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array]) -> GreedyText:
-    """Return the prepared decoder's own text; its rows are already known up to the first different token."""
+    """Let the prepared decoder generate its own text greedily, and return it with the original's.
+
+    ``rows`` are its logits after the prompt and after each of the original's tokens. So only the tokens after the first
+    different one need more runs.
+    """
     first = [int(row.argmax()) for row in rows]
     equal = next((i for i, pair in enumerate(zip(first, played.tokens, strict=True)) if pair[0] != pair[1]), len(first))
     own = first[: equal + 1]
@@ -160,7 +182,7 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
 
 
 def _read(sides: Sides, decoder: Decoder, window: list[int], results: _Results) -> None:
-    """Run a piece of the text in one go, on both sides."""
+    """Run a piece of the text in one run on both decoders, and add differences and losses to ``results``."""
     original, rows = sides.original.prompt(window), decoder.prompt(window)
     _same_vocabulary(decoder, rows, original)
     if min(len(original), len(rows)) < len(window):
@@ -183,7 +205,13 @@ def _checks(
     lowered: Lowered | None,
     beside: Sequence[tuple[Array, Array]] | None,
 ) -> list[GenaiCheck]:
-    """Return the checks of a whole run; ``verdict`` has its device and time, and the first check has the time."""
+    """Return the checks of a finished run.
+
+    Args:
+        verdict: a passed verdict with the device and the time of the run; only the first check keeps the time.
+        lowered: the lower optimisation level at which the CPU ran; ``None`` for the default.
+        beside: logits of the same decoder on the CPU; ``None``: no check compares with them.
+    """
     later = msgspec.structs.replace(verdict, seconds=0.0)
     notes = [] if lowered is None else [finding("DP707", f"the CPU runs it at {lowered}")]
     prompt = _logits(_of(verdict, "prompt", findings=notes), results.prompts, sides.bounds)
@@ -202,7 +230,10 @@ def _checks(
 
 
 def _of(verdict: Verdict, measure: Measure, number: int = 1, **fields: Any) -> Verdict:
-    """Return the verdict of another check of the same run."""
+    """Return a copy of the verdict for another check of the same run.
+
+    ``measure`` and ``number`` name the check; ``fields`` are other fields of the verdict to replace.
+    """
     check = msgspec.structs.replace(verdict.check, measure=measure, number=number)
     return msgspec.structs.replace(verdict, check=check, **fields)
 
@@ -213,7 +244,10 @@ def _logits(verdict: Verdict, differences: Differences, bounds: LogitBounds) -> 
 
 
 def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
-    """Add DP884, the cache is wrong: the prompt is right, the steps are wrong, and in one piece they differ."""
+    """Return the failed verdict on the steps with DP884: the prompt is right, so the cache is wrong.
+
+    ``cache`` is the largest difference between the logits of single steps and of the same tokens in one piece.
+    """
     text = f"{verdict.reason}; in one call, the logits of the same tokens differ by up to {cache:.2g}"
     findings = [*verdict.findings, finding("DP884", text, difference=cache)]
     return msgspec.structs.replace(verdict, reason=text, findings=findings)
@@ -222,7 +256,10 @@ def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
 def _same_weights(
     sides: Sides, verdict: Verdict, results: _Results, beside: Sequence[tuple[Array, Array]]
 ) -> GenaiCheck:
-    """Compare the device with the CPU on the same file: errors of kernels, without those of the weights."""
+    """Return the check that compares the prepared decoder on the device with itself on the CPU.
+
+    Its differences are errors of the device's kernels, without those of the weights. ``beside`` has the CPU's logits.
+    """
     bounds = BOUNDS["fp16" if sides.half else "fp32"]
     differences = Differences()
     for (prompt, steps), (own_prompt, own_steps) in zip(beside, results.rows, strict=True):

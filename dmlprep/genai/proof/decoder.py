@@ -1,4 +1,4 @@
-"""A decoder's session, run on a prompt and then token by token with its cache."""
+"""Run a decoder in a session: on a prompt, then token by token with its cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from dmlprep.record.aliases import Progress
 from dmlprep.runtime import CarriedValue, Session, ValueInfo
 
 MOST_BYTES = 256 << 20
-"""Most bytes of one run's logits, and of the whole cache: a proof with some hundred tokens needs far less."""
+"""Limit in bytes: the logits of one run may need this, the cache and all logits together four times as much.
+
+A proof with some hundred tokens needs far less.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,15 @@ class Names:
     """Names of a decoder's inputs and outputs, and sizes of its cache.
 
     Attributes:
-        tokens, mask, positions, count: inputs; each is fed where the model has it. ``count`` is the number of earlier
-            tokens.
-        pasts, presents: keys and values of each layer, in the same order; or the states of a recurrent decoder.
-        heads, head_size: sizes of the keys and values, where the model leaves them open.
+        tokens, mask, positions, count: names of inputs, which are fed if the model has them. ``count`` is the number of
+            earlier tokens.
+        logits: name of the output of logits.
+        pasts, presents: names of the inputs and outputs for keys and values of each layer, in the same order; or for
+            the states of a recurrent decoder.
+        heads, head_size: sizes of the keys and values, for dimensions that the model leaves free.
         vocabulary: number of tokens that the model knows.
-        shared: True if past and present are one buffer of the longest length.
-        recurrent: True if the states do not grow with the text.
+        shared: True if past and present are one buffer for the longest text.
+        recurrent: True if the decoder has states that do not grow with the text, instead of a cache.
     """
 
     tokens: str
@@ -52,12 +57,13 @@ class Names:
 
 @dataclass(frozen=True)
 class Played:
-    """One prompt, and the logits and tokens that a decoder computes for it.
+    """One prompt, and the logits and tokens that the original's decoder computes for it.
 
     Attributes:
-        rows: logits of the prompt, [tokens or 1, vocabulary].
-        steps: logits after each token that was fed, [steps, vocabulary].
-        tokens: the most likely token after the prompt, and after each step: one more than there are steps.
+        prompt: token ids of the prompt.
+        rows: logits of the prompt, [tokens, vocabulary], or [1, vocabulary] of its last token.
+        steps: logits after each generated token that was fed again, [steps, vocabulary].
+        tokens: the likeliest token after the prompt and after each step: one more than there are steps.
     """
 
     prompt: list[int]
@@ -67,15 +73,21 @@ class Played:
 
 
 def fitting_tokens(vocabulary: int) -> int:
-    """Return the number of tokens whose logits, in FP32, fit into ``MOST_BYTES``."""
+    """Return the number of tokens whose FP32 logits fit into ``MOST_BYTES``, at least 1.
+
+    ``vocabulary`` is the number of logits of each token.
+    """
     return max(1, MOST_BYTES // (vocabulary * 4))
 
 
 class Decoder:
-    """One decoder in its worker.
+    """A decoder in a session, with its cache.
 
     Args:
-        length: most tokens of a prompt and its steps together.
+        session: a session on the decoder.
+        names: names of its inputs and outputs.
+        length: largest number of tokens of a prompt and its steps together.
+        context: its inputs from other models.
 
     Raises:
         CheckNotRun: the proof does not know an input or output of the model, or its cache would be too large.
@@ -112,7 +124,10 @@ class Decoder:
             raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which the proof cannot feed")
 
     def _values(self, length: int, *, empty: bool = True) -> list[CarriedValue]:
-        """Return the cache's tensors: of full length where it is shared, otherwise empty, or full if not ``empty``."""
+        """Return descriptions of the cache's tensors: of ``length`` tokens if it is shared, or if ``empty`` is False.
+
+        Otherwise they have no tokens.
+        """
         tokens = length if self.names.shared or not empty else 0
         return [
             CarriedValue(past, present, self._inputs[past].dtype, self._shape(self._inputs[past], tokens))
@@ -129,7 +144,10 @@ class Decoder:
         return sizes[0], sizes[1], tokens, sizes[3]
 
     def prompt(self, tokens: Sequence[int]) -> Array:
-        """Begin with a prompt; return logits [tokens, vocabulary], or [1, vocabulary] of the last token alone."""
+        """Clear the cache and run a prompt; return its logits, [tokens, vocabulary].
+
+        Some decoders return only the logits of the last token, [1, vocabulary].
+        """
         if not self.names.shared:
             self.session.hold(self._cache_values, shared=False)
         self._past = 0
@@ -140,12 +158,15 @@ class Decoder:
         return self._run(tokens)
 
     def step(self, token: int) -> Array:
-        """Run one more token; return the logits [vocabulary] of the next one."""
+        """Run one more token with the cache; return the logits [vocabulary] that predict the next token."""
         row: Array = self._run([token])[-1]
         return row
 
     def _run(self, tokens: Sequence[int]) -> Array:
-        """Return logits [tokens, vocabulary]; some recurrent decoders accept only one token in each run."""
+        """Run more tokens with the cache; return their logits, [tokens, vocabulary].
+
+        Recurrent decoders that accept only one token in each run get one after the other.
+        """
         value = self._inputs.get(self.names.tokens)
         if value is not None and len(value.shape) == 1:
             return np.concatenate([self._once([token]) for token in tokens])
@@ -178,7 +199,11 @@ class Decoder:
         return rows
 
     def _ranked(self, array: Array, value: ValueInfo) -> Array:
-        """Adapt ranks: equal positions of three kinds [3, 1, tokens] for Qwen's M-RoPE; tokens without a batch."""
+        """Return the array for an input, with its rank adapted to the model.
+
+        Qwen's M-RoPE needs three kinds of positions, [3, 1, tokens], which are equal for text. Some models have no
+        batch axis for tokens.
+        """
         if value.name == self.names.positions and len(value.shape) == 3:
             kinds = value.shape[0] if isinstance(value.shape[0], int) else 3
             return np.broadcast_to(array, (kinds, *array.shape)).copy()
@@ -190,10 +215,10 @@ def _nbytes(value: CarriedValue) -> int:
 
 
 def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progress: Progress) -> list[Played]:
-    """Run each prompt, then generate ``steps`` tokens greedily.
+    """Run each prompt, then generate ``steps`` tokens greedily; return the logits and tokens of each prompt.
 
     Raises:
-        UsageError: their logits would need too much memory.
+        UsageError: the logits would need too much memory.
         SessionFailure: the model does not run.
     """
     size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
@@ -216,7 +241,7 @@ _MOST_LAYERS = 1024
 
 
 def decoder_file(folder: GenaiFolder) -> Path:
-    """Return the model of a folder that computes logits, token after token.
+    """Return the file of a folder's decoder: the model that computes logits, token after token.
 
     Raises:
         CheckNotRun: there is none, or it is a pipeline of stages.
@@ -234,7 +259,7 @@ def decoder_file(folder: GenaiFolder) -> Path:
 
 
 def decoder_names(folder: GenaiFolder, session: Session) -> Names:
-    """Return names and sizes of the decoder, with onnxruntime-genai's defaults for those missing in the config.
+    """Return the names and sizes of a decoder from the config, or onnxruntime-genai's default names.
 
     Raises:
         CheckNotRun: the session has no keys and values by these names, or the sizes are not known.
@@ -275,7 +300,10 @@ def _name(config: GenaiConfig, place: str, usual: str) -> str:
 
 
 def _states(config: GenaiConfig, fed: Collection[str]) -> tuple[list[tuple[str, str]], bool]:
-    """Return inputs and outputs of the cache, layer by layer, or of a recurrent decoder; and True for the latter."""
+    """Return pairs of names, input and output, for the cache of each layer or for the states of a recurrent decoder.
+
+    The second result is True for a recurrent decoder. ``fed`` has the names of the model's inputs.
+    """
     patterns = [
         (
             _name(config, f"inputs.past_{part}_names", f"past_key_values.%d.{part}"),

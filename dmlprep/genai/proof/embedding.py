@@ -1,6 +1,6 @@
-"""Inputs of a decoder from the original's other models, the same for both decoders: encoder states, embeddings.
+"""Compute inputs of a decoder by the original's other models: encoder states and embeddings, equal for both decoders.
 
-The inputs of the embedding model are chosen so that its outputs depend on pictures and sound.
+This module also generates feeds for the embedding model, on which its outputs depend on pictures and sound.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ from dmlprep.runtime import Session, SessionFailure, SessionOptions, ValueInfo, 
 
 _SECTION = "embedding"
 _ROWS = 3
-"""Rows of features, where the model leaves their number free."""
+"""Number of rows of features, if the model leaves it free."""
 
 _MOST_ROWS = 4096
 _TEXT = 5
-"""Tokens in addition to those that represent features."""
+"""Number of tokens of text, in addition to the tokens that represent features."""
 
 _MARKS = {"image_features": "image_token_id", "audio_features": "audio_token_id"}
-"""The config key of the token that represents a row of features, by the model's input."""
+"""Config keys of the tokens that represent a row of features, by the key of the embedding model's input."""
 
 
 def special_tokens(folder: GenaiFolder) -> set[int]:
-    """Return tokens that do not represent text."""
+    """Return the ids of tokens that represent pictures or sound instead of text, from the config."""
     keys = (*_MARKS.values(), "video_token_id", "vision_start_token_id")
     return {number for key in keys if (number := folder.config.number(f"model.{key}")) is not None}
 
 
 class Embeddings:
-    """The original's embedding model, on tokens without pictures or sound.
+    """The original's embedding model in a session, for tokens without pictures or sound.
+
+    Args:
+        session: a session on the model.
+        handed: its outputs that feed the decoder: output names by the decoder's input names.
 
     Raises:
         CheckNotRun: it does not run on tokens alone.
@@ -67,19 +71,22 @@ class Embeddings:
         raise CheckNotRun(f"the embedding model does not run on tokens alone: {message}", where=str(session.path))
 
     def of(self, tokens: Sequence[int]) -> dict[str, Array]:
-        """Return embeddings [1, tokens, width] by the decoder's names."""
+        """Return embeddings [1, tokens, width] of token ids, by the decoder's input names."""
         feed = {self._tokens: np.asarray([tokens]), **self._others}
         outputs = list(dict.fromkeys(self._handed.values()))
         values = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
         return {name: values[output] for name, output in self._handed.items()}
 
     def close(self) -> None:
-        """End its worker."""
+        """Close the session."""
         self._session.close()
 
 
 def _shape(value: ValueInfo, rows: int, width: int) -> tuple[int, ...]:
-    """Return the shape of features, as onnxruntime-genai passes them without any: [0, width]."""
+    """Return a shape for an input of features: ``width`` for its last axis, ``rows`` for its first free axis.
+
+    Other free axes are 1. Without features, onnxruntime-genai passes [0, width].
+    """
     last = len(value.shape) - 1
     free = [axis for axis, size in enumerate(value.shape) if not isinstance(size, int) and axis != last]
     return tuple(
@@ -91,14 +98,19 @@ def _shape(value: ValueInfo, rows: int, width: int) -> tuple[int, ...]:
 def embedding_feeds(
     folder: GenaiFolder, file: Path, model: Model, like: Model | None, options: SessionOptions
 ) -> list[Feed]:
-    """Generate feeds in which features matter: tokens of text, and one token for each row of features.
+    """Return seeded feeds for the embedding model: tokens of text, and one special token for each row of features.
 
-    The configuration may define that token (``image_token_id``). Otherwise a comparison in the graph shows it, or it is
-    -1, as in Phi's processor. A run of the original confirms it: the outputs must change with the features.
+    The config may define that token (``image_token_id``). Otherwise a comparison in the graph shows it, or it is -1, as
+    in Phi's processor. A run of the original confirms the guess: its outputs must change with the features.
+
+    Args:
+        file, model: the original embedding model.
+        like: the prepared model, whose fixed sizes and limits apply too.
+        options: options of the session for the confirming run.
 
     Raises:
-        CheckNotRun: they do not, or no values can be generated for an input.
-        UsageError: they would be too large.
+        CheckNotRun: with no token the outputs change with the features, or no values can be generated for an input.
+        UsageError: the feeds would be too large.
     """
     tokens = named(folder.config, _SECTION, "inputs", "input_ids")
     inputs = graph_inputs(model)
@@ -135,7 +147,7 @@ def _rows(one: Input) -> int:
 
 
 def _sizes(one: Input, width: int | None) -> dict[str, int]:
-    """Return sizes for the free dimensions of features [..., rows, width]."""
+    """Return sizes by ``input:axis`` for the free dimensions of an input of features [..., rows, width]."""
     dims = one.dims or ()
     sizes = {
         f"{one.name}:{axis}": _ROWS if axis == len(dims) - 2 else 1
@@ -150,7 +162,7 @@ def _sizes(one: Input, width: int | None) -> dict[str, int]:
 def _marked(
     folder: GenaiFolder, ids: Input, features: Sequence[Input], model: Model
 ) -> Iterator[dict[str, int | None]]:
-    """Yield guesses of the token that represents a row of each feature input; ``None`` for no such token."""
+    """Yield guesses: for each input of features, by name, the token that represents a row; ``None`` for no token."""
     config = folder.config
     keys = {named(config, _SECTION, "inputs", key): f"model.{place}" for key, place in _MARKS.items()}
     written = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
@@ -162,7 +174,10 @@ def _marked(
 
 
 def _placed(feed: Feed, tokens: str, marks: Sequence[tuple[int | None, int]]) -> Feed:
-    """Insert tokens for the features into a feed, after the first two of the text."""
+    """Return a feed in which tokens for the features replace tokens of the text, after the first two.
+
+    ``marks`` are pairs: a token, ``None`` for none, and how often it occurs.
+    """
     ids, at = feed[tokens].copy(), 2
     for mark, count in marks:
         if mark is not None:
@@ -172,7 +187,7 @@ def _placed(feed: Feed, tokens: str, marks: Sequence[tuple[int | None, int]]) ->
 
 
 def _counts(file: Path, feed: Feed, names: Sequence[str], options: SessionOptions) -> bool:
-    """Return True if the outputs change with each of these inputs.
+    """Run a model, and return True if its outputs change with each of the inputs ``names``.
 
     Raises:
         SessionFailure: the model does not run on the feed.
@@ -188,17 +203,23 @@ def _counts(file: Path, feed: Feed, names: Sequence[str], options: SessionOption
 
 @dataclass(frozen=True)
 class Context:
-    """A decoder's inputs from other models, by name: ``fixed`` in every run, ``embedded`` for the tokens."""
+    """The inputs of a decoder that other models compute.
+
+    Attributes:
+        fixed: arrays that are the same in every run, by input name: states of the encoder, and its mask.
+        embedded: names of inputs that are embeddings of the tokens of a run.
+        embeddings: the embedding model; ``None`` if the decoder reads tokens.
+    """
 
     fixed: Mapping[str, Array] = field(default_factory=dict)
     embedded: frozenset[str] = frozenset()
     embeddings: Embeddings | None = None
 
     def embed(self, tokens: Sequence[int]) -> dict[str, Array]:
-        """Return embeddings of tokens.
+        """Return embeddings of token ids by input name; empty if there is no embedding model.
 
         Raises:
-            CheckNotRun: the original's embedding model does not run on them, which does not concern the decoder.
+            CheckNotRun: the original's embedding model does not run on them; this proves nothing about the decoder.
         """
         if self.embeddings is None:
             return {}
@@ -208,13 +229,15 @@ class Context:
             raise CheckNotRun(f"the original's embedding model does not run on these tokens: {failed}") from failed
 
     def close(self) -> None:
-        """Close the embedding model."""
+        """Close the session of the embedding model, if there is one."""
         if self.embeddings is not None:
             self.embeddings.close()
 
 
 def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions) -> Context:
-    """Compute the decoder's inputs from the other models of the original's folder.
+    """Run the other models of the original's folder as far as needed, and return the inputs of the decoder from them.
+
+    The caller has to close the result.
 
     Raises:
         CheckNotRun: one of them does not run, or no inputs can be generated for it.
@@ -248,7 +271,11 @@ def _opened(file: Path, options: SessionOptions) -> Session:
 def _encoded(
     folder: GenaiFolder, file: Path, decoder_inputs: Sequence[str], options: SessionOptions
 ) -> dict[str, Array]:
-    """Run the encoder on synthetic inputs; return its outputs and its mask by the decoder's names."""
+    """Run the encoder on generated inputs; return its outputs and its mask by the decoder's input names.
+
+    Raises:
+        CheckNotRun: the encoder does not run, or none of its outputs is an input of the decoder.
+    """
     try:
         feed = made_feeds(folder, "encoder", folder.open(file), count=1)[0]
     except UsageError as error:

@@ -1,6 +1,6 @@
 """Compare the logits of two models, position by position, and judge them.
 
-Each ``judge_`` function receives a verdict that passed.
+Each ``judge_`` function gets a verdict that passed, and returns it with its final outcome.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dmlprep.record.generation import GreedyText, LogitFigures, Outcome, Perplex
 _TOP = 5
 
 _LIKELY = 20
-"""Most likely tokens of each side, whose differences are also measured separately."""
+"""Number of likeliest tokens of each side whose differences are also measured separately."""
 
 _DEVIATION = 1.4826
-"""Standard deviation of normally distributed numbers as a multiple of their median absolute deviation."""
+"""Factor from the median absolute deviation to the standard deviation, for normally distributed numbers."""
 
 
 def _log_softmax(row: Array) -> Array:
@@ -32,7 +32,7 @@ def _log_softmax(row: Array) -> Array:
 
 
 def margin_of(row: Array) -> float:
-    """Return a logit row's largest value minus its second largest; 0 where there is one token."""
+    """Return the largest logit of a row minus the second largest; 0 if the row has one logit."""
     if row.size < 2:
         return 0.0
     second, first = np.partition(np.asarray(row, np.float64), -2)[-2:]
@@ -40,11 +40,11 @@ def margin_of(row: Array) -> float:
 
 
 def noise_of(original: Array, candidate: Array) -> float:
-    """Return the random error of a logit at one position.
+    """Return the random error of a logit at one position (the noise), from the logits of both models.
 
-    It is the root mean square of the differences of two rows, without their mean. Likely tokens have larger logits, and
-    so larger errors, than the thousands that never come. So the result is at least the deviation among the likely
-    tokens of both sides. That deviation uses the median: one wrong token is not a random error.
+    It is the root mean square of the differences of the two rows, after their mean is subtracted. Likely tokens have
+    larger logits, and so larger errors, than the thousands that never come. So the result is at least the deviation
+    among the likely tokens of both sides. That deviation uses the median: one wrong token is not a random error.
     """
     apart = np.asarray(candidate, np.float64) - np.asarray(original, np.float64)
     few = min(_LIKELY, apart.size)
@@ -54,7 +54,12 @@ def noise_of(original: Array, candidate: Array) -> float:
 
 
 class Differences:
-    """Figures over positions, one after another: at most two rows are in memory in float64."""
+    """Collector of the differences between the logits of two models, position by position.
+
+    Attributes:
+        broken: number of positions where only the candidate's logits are NaN or infinite.
+        broken_original: number of positions where the original's logits are NaN or infinite.
+    """
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, ...]] = []
@@ -63,11 +68,11 @@ class Differences:
 
     @property
     def positions(self) -> int:
-        """The number of all rows, broken ones among them."""
+        """The number of all positions, including those with logits that are NaN or infinite."""
         return len(self._rows) + self.broken + self.broken_original
 
     def add(self, original: Array, candidate: Array) -> None:
-        """Compare rows of logits, [positions, vocabulary]."""
+        """Compare logits [positions, vocabulary] of both models, and add the differences."""
         for one, other in zip(original, candidate, strict=True):
             self._add(np.asarray(one, np.float64), np.asarray(other, np.float64))
 
@@ -101,7 +106,7 @@ class Differences:
         )
 
     def figures(self) -> LogitFigures | None:
-        """Return figures over the rows that are finite on both sides; ``None`` without such rows."""
+        """Return figures over all positions where the logits of both sides are finite; ``None`` if there are none."""
         if not self._rows:
             return None
         most, mean, kl, information, top1, top5, margin, noise = np.array(self._rows).T
@@ -123,21 +128,21 @@ class Differences:
 
 
 class Losses:
-    """Negative log-likelihoods of tokens, for the perplexity of two models on one text."""
+    """Collector of the negative log-likelihoods of tokens, for the perplexity of two models on one text."""
 
     def __init__(self) -> None:
         self._sums = [0.0, 0.0]
         self._count = 0
 
     def add(self, tokens: Sequence[int], rows: Iterable[tuple[Array, Array]]) -> None:
-        """Add tokens with the rows [vocabulary] of the original and of the candidate that predict them."""
+        """Add tokens of the text; ``rows`` has for each the logits of the original and of the candidate before it."""
         for token, pair in zip(tokens, rows, strict=True):
             for side, row in enumerate(pair):
                 self._sums[side] -= float(_log_softmax(np.asarray(row, np.float64))[token])
             self._count += 1
 
     def perplexity(self) -> Perplexity | None:
-        """Return the perplexity; ``None`` where no token was added, or it is not finite."""
+        """Return the perplexities of both models; ``None`` if no token was added, or one is not finite."""
         if not self._count:
             return None
         with np.errstate(over="ignore"):
@@ -148,13 +153,19 @@ class Losses:
 
 
 LEAST_INFORMATION = 1e-4
-"""Nats by which the original's distributions must differ from the uniform one: FP32's own rounding causes 1e-10."""
+"""Least mean divergence, in nats, of the original's distributions from the uniform one; with less, they prove nothing.
+
+FP32's own rounding causes 1e-10.
+"""
 
 
 def judge_logits(
     verdict: Verdict, differences: Differences, figures: LogitFigures | None, bounds: LogitBounds
 ) -> Verdict:
-    """Return ``verdict`` with its outcome by the rows that were compared."""
+    """Return ``verdict`` with its outcome by the logits: ``failed``, ``not-proven``, or unchanged if they pass.
+
+    ``figures`` are those of ``differences``.
+    """
     if differences.broken:
         text = f"the logits are NaN or infinite at {differences.broken} of {differences.positions} positions"
         return _with_outcome(verdict, "failed", finding("DP702", text))
@@ -196,7 +207,7 @@ def _differs(text: str, figures: LogitFigures) -> Finding:
 
 
 def judge_perplexity(verdict: Verdict, perplexity: Perplexity | None, bounds: LogitBounds) -> Verdict:
-    """Return ``verdict`` with its outcome by the perplexity of a text."""
+    """Return ``verdict`` with its outcome by the perplexity of a text: ``failed``, ``not-proven``, or unchanged."""
     if perplexity is None:
         return _with_outcome(verdict, "not-proven", finding("DP881", "the perplexity is not finite"))
     if perplexity.ratio > bounds.perplexity:
@@ -209,7 +220,11 @@ def judge_perplexity(verdict: Verdict, perplexity: Perplexity | None, bounds: Lo
 
 
 def judge_greedy(verdict: Verdict, text: GreedyText) -> Verdict:
-    """Return ``verdict`` with its outcome by both texts: where they differ, the margin decides whether they may."""
+    """Return ``verdict`` with its outcome by the texts that both models generate; unchanged if they are equal.
+
+    Texts that differ are ``failed`` if the original's margin at the first different token is clear, otherwise
+    ``not-proven``.
+    """
     if text.equal == len(text.original):
         return verdict
     parted = f"the texts first differ at token {text.equal + 1} of {len(text.original)}"

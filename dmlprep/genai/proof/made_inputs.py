@@ -1,6 +1,6 @@
-"""Synthetic inputs for one model of a folder, with sizes and values that suit its section.
+"""Generate inputs for one model of a folder, with sizes and values that suit its section in the config.
 
-The sizes come from the folder's files.
+The sizes come from the config and the processors' files in the folder.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from dmlprep.parity.feeds.sizes import Input, graph_inputs
 from dmlprep.portable.arrays import Array
 
 _RATE = 16_000
-"""Samples in a second at onnxruntime-genai's sound processors."""
+"""Sample rate of onnxruntime-genai's sound processors in Hz."""
 
 _PHI = 336
-"""Height and width of a crop of Phi-3-vision, which its processor's file does not contain (CLIP is ViT-L/14-336)."""
+"""Height and width in pixels of a crop of Phi-3-vision; its processor's file lacks them (CLIP is ViT-L/14-336)."""
 
 _ONE = re.compile(r"batch|^(n|b|bs)$|num_(image|audio|clip|video)s?$")
 _CROPS = 2
-"""A whole picture, and one part of it."""
+"""Default number of crops of a picture: the whole picture, and one part of it."""
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """Sizes of pictures and sound in a folder's files; ``None`` where they have none.
+    """Sizes of pictures and sound from a folder's files; ``None`` if the files have none.
 
     Attributes:
-        height, width: elements of a picture at the model's input.
-        crop: height and width of a part of a picture.
-        mels: bands of a spectrum.
-        merge: patches that become one, in each direction.
+        height, width: size of a picture at the model's input, in pixels.
+        crop: height and width of a part of a picture, in pixels.
+        mels: number of bands of a spectrum.
+        frames: number of frames of a spectrum.
+        merge: number of patches that are merged into one, in each direction.
     """
 
     height: int | None
@@ -60,12 +61,12 @@ def made_feeds(
     count: int = 2,
     sizes: Mapping[str, int] | None = None,
 ) -> list[Feed]:
-    """Generate feeds for one model, batch 1.
+    """Return ``count`` seeded feeds for one model of a folder, with batch 1.
 
     Args:
-        section: its section in the configuration (``encoder``, ``vision.pipeline.patch_embed``).
-        like: the prepared model, whose fixed sizes and limits apply too.
-        sizes: sizes that are known better, by ``input:axis``.
+        section: its section in the config (``encoder``, ``vision.pipeline.patch_embed``).
+        like: the prepared model, whose fixed sizes and limits apply too; ``None``: there is none.
+        sizes: sizes by ``input:axis`` that override those from the folder's files.
 
     Raises:
         CheckNotRun: no values can be generated for an input.
@@ -103,7 +104,7 @@ def _every(array: Array, row: object) -> Array:
 
 
 def _size(one: Input, axis: int, dim: str | None, facts: _Facts) -> int | None:
-    """Return the size that the section's kind needs; ``None`` where any size works."""
+    """Return a size for a free dimension of an input, guessed from names and ``facts``; ``None`` if any size works."""
     name, dims = (dim or "").lower(), one.dims or ()
     pictures = len(dims) >= 4 and "mask" not in one.name
     if "crop" in name or "tile" in name:
@@ -139,7 +140,7 @@ def _facts(folder: GenaiFolder) -> _Facts:
 
 
 def _document(folder: GenaiFolder, name: str) -> object:
-    """Read a processor's file; return ``None`` where it is missing or invalid."""
+    """Return the content of a processor's JSON file in the folder; ``None`` if it is missing or invalid."""
     if leads_out(name):
         return None
     try:
@@ -149,7 +150,7 @@ def _document(folder: GenaiFolder, name: str) -> object:
 
 
 def _tables(document: object) -> Iterator[Mapping[str, object]]:
-    """Yield every object of a document, in its order."""
+    """Yield every object of a JSON document, at any depth, in the order of the document."""
     stack = [document]
     while stack:
         at = stack.pop()

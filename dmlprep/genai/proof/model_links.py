@@ -1,4 +1,4 @@
-"""Find outputs of one model of a folder that are inputs of another one, and compare their types."""
+"""Find outputs of one model of a folder that are inputs of another model, and compare their element types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck, Outcome
 
 TYPES = Check("types")
-"""The name of the check."""
+"""The check that linked outputs and inputs of models have equal types."""
 
 _KEYS: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("encoder", "decoder"): (
@@ -29,16 +29,22 @@ _KEYS: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("vision", "embedding"): (("image_features", "image_features"),),
     ("speech", "embedding"): (("audio_features", "audio_features"),),
 }
-"""Keys of the configuration for outputs and inputs, by source and target section."""
+"""Links between models: pairs of config keys, for an output and an input, by source section and target section."""
 
 _UNWRITTEN = {"cross_present_key_names": "present_key_cross_%d", "cross_present_value_names": "present_value_cross_%d"}
-"""Default names of onnxruntime-genai where the configuration has none (src/config.h)."""
+"""Default names of onnxruntime-genai for keys that the config does not set (src/config.h)."""
 
 
 def joints(
     config: GenaiConfig, source: str, target: str, outputs: Collection[str], inputs: Collection[str]
 ) -> dict[str, str]:
-    """Return which outputs of one section's model feed another's: the output for each input."""
+    """Return the outputs of one section's model that feed another section's model: output names by input name.
+
+    Args:
+        source, target: the two sections.
+        outputs: names of the source model's outputs.
+        inputs: names of the target model's inputs.
+    """
     handed: dict[str, str] = {}
     for key, other in _KEYS.get((source, target), ()):
         output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")
@@ -55,10 +61,12 @@ def joints(
 
 
 def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck]:
-    """Check that outputs and inputs between models have equal types: onnxruntime-genai passes tensors unchanged.
+    """Check that outputs and inputs that are linked between models have equal types.
+
+    onnxruntime-genai passes tensors on unchanged. Links whose types already differ in the original do not count.
 
     Returns:
-        one check, which needs no run; none where no output of a model is an input of another one.
+        a list with one check, which needs no run; empty if no output of a model is an input of another one.
 
     Raises:
         InputError: a model cannot be read.
@@ -82,7 +90,7 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
 
 
 def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.DataType]]]:
-    """Yield the links between models, with the types at both ends."""
+    """Yield each link between two models: a text that names it, and the element types of the output and the input."""
     files: dict[str, Path] = {model.section: model.file for model in folder.models}
     opened: dict[Path, tuple[dict[str, ir.DataType], dict[str, ir.DataType]]] = {}
     for source, target in permutations(files, 2):

@@ -1,4 +1,4 @@
-"""Compare each model of a folder, except its decoder, with its original on synthetic inputs."""
+"""Compare each model of a prepared folder, except its decoder, with its original on generated inputs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
 _TOLERANCES = {"fp32": "fp32-{device}", "fp16": "fp16-{device}", "int8": "quantized", "int4": "few-bits"}
-"""The tolerance for tensors of a precision (``metrics/tolerances.py``), by the bounds of logits."""
+"""Tolerance for tensors (``metrics/tolerances.py``) by the precision that the user chose as tolerance of the proof."""
 
 
 def part_checks(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, on_cpu: SessionOptions
 ) -> Iterator[GenaiCheck]:
-    """Yield a verdict for each model that is not the decoder, on each device, named by section (``encoder on dml``).
+    """Compare each model that is not the decoder with its original; yield a check for each, on each device.
+
+    The checks are named by section (``encoder on dml``). ``on_cpu`` has the options of sessions on the CPU.
 
     Raises:
         InputError: a model cannot be read.
@@ -50,7 +52,7 @@ def part_checks(
 
 
 def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[GenaiCheck]:
-    """Yield a not-run check for each model in a section of the configuration that dmlprep does not know."""
+    """Yield a check ``not-run`` for each ONNX file that the config names in a section unknown to dmlprep."""
     known = {model.file for model in original.models}
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
@@ -59,7 +61,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
 
 
 def _named(table: Mapping[str, object], place: str) -> Iterator[tuple[str, str]]:
-    """Yield place and name of every ONNX file."""
+    """Yield the place and the name of every ONNX file that an object of the config names, at any depth."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _named(value, f"{place}.{key}")

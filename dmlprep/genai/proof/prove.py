@@ -1,4 +1,4 @@
-"""Prove a prepared folder: the original on the CPU, the result on the CPU and on DirectML, on the same tokens."""
+"""Prove a prepared folder: run original and result on the same tokens, and compare the logits and other models."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
     """Prove a prepared folder against its original.
 
     The original's decoder runs on the CPU: it reads the prompts, then generates ``request.steps`` tokens greedily. The
-    prepared one gets the same tokens, in the same steps, on the CPU and, if requested, on DirectML. Inputs of a decoder
-    from other models come from the original's models, for both. Each other model is compared with its original on
-    synthetic inputs.
+    prepared decoder gets the same tokens, in the same steps, on the CPU and, if requested, on DirectML. If a decoder
+    has inputs from other models, both decoders get them from the original's models. Each other model is compared with
+    its original on synthetic inputs.
 
     Returns:
-        a verdict for each check, with its figures. Checks on the CPU are information only if DirectML is requested.
+        the proof: a verdict for each check, with its figures. If DirectML is requested, checks on the CPU are
+        information only.
 
     Raises:
         InputError: a file of the folders, or the text, cannot be read.
@@ -56,7 +57,7 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
 
 
 def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
-    """Return why the folders cannot be compared: they have different models, or none."""
+    """Return the reason why the folders cannot be compared: different models, or none; ``None`` if they can."""
     names = [[model.section for model in folder.models] for folder in (original, prepared)]
     if alone := sorted(set(names[0]) ^ set(names[1])):
         who = "the original" if alone[0] in names[0] else "the prepared folder"
@@ -67,7 +68,10 @@ def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
 def _decoder(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, began: float
 ) -> tuple[Tokens | None, list[GenaiCheck]]:
-    """Return the checks of the decoder, and its tokens; ``None`` where it did not run."""
+    """Run both decoders; return the tokens, and the checks of the decoder.
+
+    The tokens are ``None`` if the original did not run; a check ``not-run`` then has the reason.
+    """
     try:
         file, other = decoder_file(original), decoder_file(prepared)
     except CheckNotRun as error:
@@ -88,11 +92,17 @@ def _decoder(
 def _played(
     original: GenaiFolder, prepared: GenaiFolder, file: Path, request: ProofRequest, opened: ExitStack
 ) -> tuple[Decoder, Tokens, list[Played]]:
-    """Open the original's decoder, and run the prompts.
+    """Open the original's decoder from ``file``, and run the prompts on it.
+
+    Args:
+        opened: the stack that later closes the sessions.
+
+    Returns:
+        the decoder; the tokens of the request; and for each prompt the logits and the generated tokens.
 
     Raises:
-        SessionFailure: it does not run.
-        CheckNotRun: it is an unknown kind of decoder, or its inputs from other models are not available.
+        SessionFailure: the decoder does not run.
+        CheckNotRun: the decoder is of an unknown kind, or its inputs from other models are not available.
     """
     options = _on_cpu(request.session, original, prepared)
     session, _ = opened.enter_context(open_exact(original.open(file), options))
@@ -123,7 +133,7 @@ def _all_checks(sides: Sides) -> list[GenaiCheck]:
 
 
 def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:
-    """Return the same limits for the CPU, with those for the folders' size, and without the choice of a GPU."""
+    """Return the options of a session for the CPU: without the choice of a device, with limits by the folders' size."""
     plain = replace(session, device_id=None, performance_preference="default", gpu="", open_by="provider")
     return replace(plain, model_bytes=sum(folder.file_bytes() for folder in folders))
 

@@ -1,4 +1,4 @@
-"""The request for a proof of a language model, its tokens (the user's or seeded), and texts of tokens."""
+"""The request for the proof of a language model, and its tokens: the user's, or seeded ones; and texts of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
 
 MOST_STEPS = 1024
 MOST_PROMPT = 4096
-"""Most tokens of a prompt."""
+"""Largest number of tokens in a prompt."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,15 @@ class ProofRequest:
     """The settings of a proof.
 
     Attributes:
-        prompts: token ids of each prompt, or texts for the folder's tokenizer; without any, ids from a seed.
-        text: a file with text for the perplexity, UTF-8.
-        text_tokens: how many of its tokens are used.
-        steps: tokens generated after each prompt.
-        device: the device for the proof of the prepared folder; ``dml`` runs it on the CPU as well, for information.
+        prompts: token ids of each prompt, or texts for the folder's tokenizer; if empty, one prompt of ids from a seed.
+        text: a file with text (UTF-8) for the perplexity; ``None``: no perplexity.
+        text_tokens: number of its tokens that are used.
+        steps: number of tokens that are generated after each prompt.
+        device: the device for the prepared folder; with ``dml`` it runs on the CPU as well, for information.
         tolerance: ``auto``, or a name of ``bounds.BOUNDS``.
-        session: adapter, GPU and limits of the sessions.
-        genai: True to run both folders in onnxruntime-genai, where it is installed.
+        session: options of the sessions: adapter, GPU and limits.
+        genai: True to run both folders in onnxruntime-genai too, if it is installed.
+        progress: called with the share done (0 to 1) and a text about the current work.
     """
 
     prompts: Sequence[Sequence[int] | str] = ()
@@ -59,21 +60,23 @@ class ProofRequest:
 _TOKENIZER = "tokenizer.json"
 
 _SEEDED_LENGTH = 12
-"""Tokens of a seeded prompt."""
+"""Number of tokens in a seeded prompt."""
 
 _WINDOW = 256
-"""Most tokens of a text in one run of a model."""
+"""Largest number of tokens of a text in one run of a model."""
 
 _LETTERS = 16
-"""Letters of a text that are tokenised for each token that is used; a token of English has four."""
+"""Number of characters that are tokenized for each token of a text that is used; an English token has about four."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens for both models.
+    """The tokens that both models get.
 
     Attributes:
-        windows: tokens of the text, in pieces; the first token of a piece is fed, the others are predicted.
+        prompts: token ids of each prompt.
+        windows: token ids of the text for the perplexity, in pieces that run one by one.
+        inputs: whether the prompts are ``given`` by the user or ``seeded``.
     """
 
     prompts: list[list[int]]
@@ -81,15 +84,18 @@ class Tokens:
     inputs: Literal["given", "seeded"]
 
     def longest(self, steps: int) -> int:
-        """Return the most tokens that a cache must have room for."""
+        """Return the number of tokens for which a cache needs room, with ``steps`` tokens after each prompt."""
         return max([len(prompt) + steps for prompt in self.prompts] + [len(window) for window in self.windows])
 
 
 def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> Tokens:
-    """Return the tokens of a request, by the tokenizer of a folder.
+    """Return the tokens of a request; texts are tokenized by the tokenizer of the folder.
+
+    Args:
+        vocabulary: number of tokens that the model knows.
 
     Raises:
-        UsageError: a prompt is empty, too long or beyond the vocabulary, or tokenizers is not installed.
+        UsageError: a prompt is empty or too long, a token is beyond the vocabulary, or tokenizers is not installed.
         InputError: the text or the tokenizer cannot be read.
     """
     prompts = [_prompt(folder, prompt, vocabulary) for prompt in request.prompts]
@@ -106,7 +112,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
 
 
 def _seeded_prompt(vocabulary: int, special: Collection[int]) -> list[int]:
-    """Generate tokens of text; tokens of pictures or sound would need one."""
+    """Return a prompt of token ids from a seed, without ``special`` tokens, which stand for pictures or sound."""
     drawn: list[int] = np.random.default_rng(0).integers(0, vocabulary, _SEEDED_LENGTH).tolist()
     plain = next((token for token in range(vocabulary) if token not in special), 0)
     return [plain if token in special else token for token in drawn]
@@ -149,7 +155,7 @@ def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most:
 
 
 def texts_of(folder: GenaiFolder, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Return token ids as texts; empty ones where the folder has no tokenizer, or tokenizers is not installed."""
+    """Return rows of token ids as texts; empty texts if the folder has no tokenizer, or tokenizers is not installed."""
     try:
         return detokenize(_tokenizer(folder), rows)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Run the same folders in onnxruntime-genai itself, where it is installed, and compare the tokens."""
+"""Run both folders in onnxruntime-genai itself, if it is installed, and compare the generated tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.tools.onnxruntime_genai import generate, missing
 
 _REACH_OUT = ("custom_ops_library", "enable_profiling")
-"""Session options that load a library, or write the times of nodes to a file."""
+"""Session options with which ONNX Runtime loads a library, or writes the times of nodes to a file."""
 
 _COUNT = 32
-"""Tokens that are generated."""
+"""Number of tokens that each folder generates."""
 
 
 def _reaching_out(value: object) -> Iterator[str]:
@@ -41,10 +41,10 @@ def _reaching_out(value: object) -> Iterator[str]:
 def genai_check(
     original: GenaiFolder, prepared: GenaiFolder, tokens: Tokens, request: ProofRequest
 ) -> list[GenaiCheck]:
-    """Compare the prepared folder with the original one, which runs on the CPU.
+    """Generate text with both folders in onnxruntime-genai, compare the tokens, and return the check in a list.
 
-    The prepared one runs on DirectML if requested and on Windows, otherwise on the CPU. On the CPU the result is
-    information only: a folder for DirectML need not run there.
+    The original runs on the CPU. The prepared folder runs on DirectML if that is requested and this is Windows,
+    otherwise on the CPU. The verdict decides only if it failed, on the requested device.
     """
     provider: SessionDevice = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
     trial = Trial(Check("onnxruntime-genai", provider), provider, "", decides=provider == request.device)
@@ -58,7 +58,7 @@ def genai_check(
 
 
 def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
-    """Return why onnxruntime-genai does not run these folders; empty where it does."""
+    """Return the reason why dmlprep does not run these folders in onnxruntime-genai; empty if it does."""
     if more := [model.section for model in original.models if model.section != "decoder"]:
         return f"it runs only folders of one decoder, and this one has {more[0]}"
     for folder in (original, prepared):
@@ -70,7 +70,10 @@ def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
 def _both(
     original: GenaiFolder, prepared: GenaiFolder, prompt: list[int], trial: Trial, limit: float
 ) -> tuple[Verdict, GreedyText | None]:
-    """Generate with both folders, and compare the tokens."""
+    """Generate text with both folders; return the verdict on the tokens, and the texts.
+
+    The texts are ``None`` if a folder did not run. Texts that differ give ``not-proven``.
+    """
     try:
         first, _ = generate(original.path, "cpu", prompt, _COUNT, time_limit=limit)
     except (SessionFailure, CheckNotRun) as error:

@@ -12,6 +12,9 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     """Return the value of a Constant node as a tensor, from whichever attribute has it.
 
     ``None`` if no attribute can be read: a sparse value, or a reference to an attribute of a function.
+
+    Raises:
+        TypeError: the attribute ``value`` is not a tensor.
     """
     for name, attr in node.attributes.data.items():
         if attr.is_ref():

@@ -27,7 +27,7 @@ def contradiction(known: Known, node: ir.Node) -> str:
 
 
 def _sizes(known: Known, node: ir.Node, index: int) -> tuple[int | None, ...] | None:
-    """Return sizes of an input, ``None`` for free ones; ``None`` where there is no such input or no known rank."""
+    """Return the sizes of an input, ``None`` for free ones; the whole is ``None`` without the input or its rank."""
     dims = known.dims(node.inputs[index]) if index < len(node.inputs) else None
     return None if dims is None else tuple(d if isinstance(d, int) else None for d in dims)
 

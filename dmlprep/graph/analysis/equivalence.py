@@ -94,7 +94,7 @@ def _types(frozen: Frozen) -> dict[str, _Type]:
 
 @dataclass
 class _Table:
-    """Numbers by the keys of values, with the elements of constants.
+    """The numbers of all values, by keys that describe how a value is computed, and the elements of constants.
 
     ``fold_budget`` is the number of elements that may still be computed.
     ``reshaped`` maps the number of a Reshape's output to the number and the shape of its input.

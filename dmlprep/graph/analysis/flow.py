@@ -23,9 +23,9 @@ _DEEP = 6  # Loops nested deeper than this are walked once each; the shapes of t
 
 
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    """Return the most exact type that includes both types: where sizes differ, the size is unknown.
+    """Return the most exact type that includes both types: sizes or ranks that differ become unknown.
 
-    ``None`` if an input is ``None`` or the element types differ.
+    ``None`` if an input is ``None``, or if the kinds or the element types of tensors differ.
     """
     if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
         return None

@@ -275,7 +275,7 @@ def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypePr
 def write_types(model: ir.Model, known: Known) -> None:
     """Write the inferred type and shape of every value into ``model``; keep denotations and the names of free sizes.
 
-    A shape that could not be inferred is removed, except from graph outputs.
+    A shape that could not be inferred is removed; a graph output whose type is known keeps its declared rank.
     """
     for graph in main_graphs(model):
         outputs = set(graph.outputs)

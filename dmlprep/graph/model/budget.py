@@ -51,13 +51,13 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The table ``[limits]`` of a recipe.
 
     Attributes:
-        made_bytes: bytes of constants that dmlprep may create for a model; by default 512 MiB, and 8 for each byte of
-            its files.
-        made_nodes: nodes that a model may grow by when its functions and operators are expanded; by default 6,000, and
-            64 for each of its own.
+        made_bytes: bytes of constants that dmlprep may create for a model; by default 512 MiB plus 8 bytes for each
+            byte of its files.
+        made_nodes: nodes that a model may grow by when its functions and operators are expanded; by default 6,000 plus
+            64 for each of its own nodes.
         folded_elements: elements that dmlprep computes for each inference of the model's shapes.
         run_bytes: bytes of memory for a session of the model; by default computed from the size of its files and inputs
-            (``processes.allowance``).
+            (``process.allowance``).
         run_seconds: seconds of processor time for one load or run; by default computed likewise.
     """
 

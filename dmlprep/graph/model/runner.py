@@ -27,6 +27,7 @@ class Runner(Protocol):
 
         Raises:
             ModelRefused: the model does not load or run, or its child process died.
+            CheckNotRun: the model needs more memory or time than its limits.
         """
         ...
 

@@ -93,8 +93,9 @@ class Sources:
 def hand_on(model: ir.Model, before: onnx.ModelProto) -> None:
     """Write source properties on nodes without them that a pass added; ``before`` is the model before the pass.
 
-    A new node gets the source of the node in ``before`` that wrote the same output. Otherwise it gets the source of a
-    new node that reads it, of a node that it reads, or of any node that reads it. If none has a source, it gets none.
+    A new node gets the source of the node in ``before`` that wrote the same output; none if that node had none. If no
+    node wrote the output, it gets the source of a new node that reads it, of a node that it reads, or of any node that
+    reads it.
     """
     every = [node for graph in main_graphs(model) for node in graph]
     bare = [node for node in every if not _has_properties(node)]

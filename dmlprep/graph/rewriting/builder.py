@@ -97,7 +97,7 @@ class GraphBuilder:
 
 
 def as_attribute(name: str, value: Any) -> ir.Attr:
-    """Return an attribute with a Python value; an ``ir.Attr`` is returned as it is."""
+    """Return an attribute ``name`` with a Python value; an ``ir.Attr`` is returned as it is."""
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
         # 30 times as fast: onnx-ir first checks whether a list is a graph or a tensor
         return ir.AttrInt64s(name, value)

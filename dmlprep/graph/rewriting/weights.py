@@ -191,7 +191,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _name_nodes(model: ir.Model, original: ir.Model) -> None:
-    """Restore name, documentation and metadata of nodes with the same output; rename new nodes with a used name."""
+    """Restore name, documentation and metadata of nodes with the same output and operator; rename duplicate names."""
     before = Counter(n.name for n in nodes(original) if n.name)
     by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
     names, used_names = Names(model), set[str | None]()

@@ -100,7 +100,10 @@ def _freedom(model: Model) -> tuple[int, int]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Name each model by its file name, or by its path where several files have that name; number repeated files."""
+    """Return a name for each model: its file name, or its path if several files have that name.
+
+    A file that is listed again has a number after its name.
+    """
     files = Counter(path.name for path in dict.fromkeys(paths))
     again: Counter[Path] = Counter()
     names = []

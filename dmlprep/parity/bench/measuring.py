@@ -1,4 +1,4 @@
-"""Time models in turn, each in its own worker, so that other load on the machine affects all of them equally.
+"""Time models in turns, each in its own child process, so that other load on the machine affects all of them equally.
 
 A round gives every model one turn, in a random order. The next round reverses that order, so that over two rounds no
 model has the better place. A turn of a fast model has several timed runs. They follow one run that is not timed, which
@@ -44,8 +44,8 @@ class Variant:
         sizes: sizes that the session fixes for free dimensions, by name.
         shown: the path for the result, if the file will be moved; empty: ``path``.
         why_not: the reason why the model is not tried; empty if it is.
-        frame: the frame (pre- and post-processing) that another of the models has around this one, so that the feed is
-            converted for this one; ``None``: the feed is used as it is.
+        frame: the frame (pre- and post-processing) that another of the models has. The feed is then converted for this
+            model; ``None``: the feed is used as it is.
     """
 
     name: str
@@ -225,7 +225,10 @@ class _Runner:
         return took[1:] or took
 
     def finish(self) -> None:
-        """Store the times and the worker's memory, when all rounds are done."""
+        """Compute statistics of the times, and store them and the memory of the model's process in ``row``.
+
+        Called when all rounds are done.
+        """
         assert self.host is not None
         memory = self.host.memory()
         times = summary([run for turn in self.turns.values() for run in turn])

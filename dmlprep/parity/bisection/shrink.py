@@ -309,7 +309,7 @@ def _is_spine(graph: ir.Graph, index: int) -> bool:
 
 
 def _open(graph: ir.Graph, node: ir.Node, name: str) -> None:
-    """Replace an If or Loop, in place, by the nodes of its subgraph in the attribute ``name``; a Loop runs once."""
+    """Replace an If or Loop, in place, by the nodes of its subgraph ``name``; a Loop becomes one iteration."""
     body = node.attributes[name].as_graph()
     if node.op_type == "Loop":
         first: list[ir.Value | None] = [

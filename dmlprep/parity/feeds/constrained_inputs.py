@@ -1,4 +1,4 @@
-"""Inputs with few legal values: RoiAlign's boxes, the target of a Reshape, a number that the graph compares."""
+"""Valid values for inputs that accept few: RoiAlign's boxes, a Reshape's shape, a number that the graph compares."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
 
 def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path]:
-    """Return the files that ``load_feeds`` reads for these sources, and the folders that it lists."""
+    """Return the paths of the files that ``load_feeds`` would read for these sources, and of the folders."""
     paths: list[Path] = []
     for source in sources:
         if isinstance(source, Mapping):

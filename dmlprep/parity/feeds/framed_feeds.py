@@ -111,7 +111,7 @@ class FramedFeeds(RunFeeds):
 
     @property
     def user_count(self) -> int:
-        """The number of feeds from the user."""
+        """The number of the user's feeds; 0 if the feeds are seeded."""
         return len(self._theirs)
 
 

@@ -224,7 +224,7 @@ def _fill(
 
 
 def _mask(shape: tuple[int, ...], seed: int) -> Array:
-    """Return a mask of ones, with zeros (padding) at the end of the last row; of a single row for odd seeds only."""
+    """Return a mask of ones, with zeros (padding) at the end of the last row; a single row has them at odd seeds."""
     mask = np.ones(shape)
     if len(shape) >= 2 and shape[-1] >= 2 and (shape[0] > 1 or seed % 2):
         mask[-1, ..., -max(1, shape[-1] // 4) :] = 0

@@ -20,7 +20,7 @@ _PASS_ON = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
      "Transpose", "Unsqueeze", "Where"}
 )  # fmt: skip
-"""Operators that pass the values of their first input on, so that indices at the input are indices at the output."""
+"""Operators that pass the values of their first input on (Concat and Where: of any), so that indices stay indices."""
 
 _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 

@@ -33,8 +33,8 @@ class RunFeeds:
         rough: the default of ``rough`` in ``of``: True if seeded pictures with an odd seed are noise.
 
     Raises:
-        InputError: a user's feed does not fit the original, or has another value for an input than the pin; or a size
-            is for a dimension that the original does not have.
+        InputError: a user's feed does not fit the original, or contradicts a pinned value; or the original does not
+            have the dimension of a size.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ class Input:
 
     Attributes:
         dtype: element type; ``None`` if the input is not a tensor or has no type.
-        dims: for each axis its size, or the name of a free dimension, or ``None`` for a free one without a name;
-            ``None`` instead of the tuple if the rank is not known.
+        dims: for each axis its size, or the name of a free dimension, or ``None`` for a free one without a name.
+            Instead of the tuple, ``None`` if the rank is not known.
         spelled: the name of each free dimension as it is in the file, even ``None`` and ``?``, which are not real
             names; empty for fixed sizes.
     """
@@ -42,7 +42,7 @@ class Input:
 
 
 def is_anonymous(name: str | None) -> bool:
-    """Return whether a name identifies no dimension: exporters use ``None`` and ``?`` for unrelated dimensions."""
+    """Return True if a name does not identify a dimension, such as ``None`` and ``?``, which exporters use for many."""
     return name is None or name.strip() in ("", "None", "?", "-1", "unk__0")
 
 

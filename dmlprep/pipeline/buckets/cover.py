@@ -78,8 +78,9 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
 
 
 def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) -> Cover:
-    """Choose the fewest buckets that cover all sizes with a waste of at most ``waste`` (see ``Cover.waste``).
+    """Choose few buckets that cover all sizes with a waste of at most ``waste`` (see ``Cover.waste``).
 
+    The result is the first set of 1, 2, ... buckets found with so little waste; in one dimension, it is the smallest.
     The arguments ``counts`` and ``multiple`` are those of ``cover``.
 
     Raises:

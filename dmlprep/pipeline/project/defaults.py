@@ -113,7 +113,7 @@ def own_models(project: Project) -> list[Path]:
     """Return the models that the project file names, each once.
 
     Raises:
-        UsageError: it names no existing model.
+        UsageError: the file names no existing model.
     """
     models = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
     if not models:

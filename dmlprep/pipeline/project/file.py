@@ -19,7 +19,7 @@ NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
 
 Entry = dict[str, Any]
-"""The options of a file for one model, or for all: values by the names of ``options.OPTIONS``, and ``out``."""
+"""A table of a project file: options of ``prepare`` by name, and the folder ``out``, for one model or for all."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def read_project(path: Path) -> Project:
     """Read ``dmlprep.toml``, or ``[tool.dmlprep]`` of a ``pyproject.toml``.
 
     Raises:
-        UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
+        UsageError: DP904, the file cannot be read, belongs to another user, or has an unknown field or a wrong type.
     """
     reader = _reader(path)
     reader.check_owner()

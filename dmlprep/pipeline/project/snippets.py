@@ -1,4 +1,4 @@
-"""Snippets for build systems that prepare models at each build, as text to paste (docs/build-systems.md)."""
+"""Texts to paste into build systems, so that they prepare models at each build (docs/build-systems.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dmlprep.portable.printable import printable
 
 
 def snippet(build: str, models: Sequence[Suggestion], results: str) -> str:
-    """Return the text to paste into a build system, which then prepares the models.
+    """Return the text to paste into a build system, so that it prepares the models; ``pre-commit`` only checks them.
 
     Args:
         build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.

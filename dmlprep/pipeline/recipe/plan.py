@@ -112,7 +112,7 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
 
 
 _BYTES = 1 << 20
-"""Largest size of a configuration in bytes: those in use have a thousand."""
+"""Largest size in bytes of a preprocessor configuration for a frame; usual ones have about a thousand."""
 
 
 def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[str, object]:

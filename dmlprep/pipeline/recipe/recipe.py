@@ -20,7 +20,7 @@ from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 
 RECIPE_BYTES = 1 << 20
-"""Largest size of a recipe in bytes: those in use have a thousand."""
+"""Largest size of a recipe file in bytes; usual ones have about a thousand."""
 
 
 class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,9 +31,10 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         fp16_emulation: emulate FP16 hardware if a step made the model FP16 and ``cpu`` is on. ``storage``: FP32 sums,
             stored in FP16. ``everywhere``: partial sums in FP16 too. ``both``: the first decides, the second informs.
             ``off``: no emulation.
-        dml: compare on DirectML: ``auto`` where a session can run, ``require`` (exit 3 where none can), ``off``.
-        tolerance: name of a tolerance, or ``auto``: FP16's when a step made the weights FP16, FP32's otherwise.
-        seeds: number of seeded feeds when the user passes none.
+        dml: compare on DirectML: ``auto`` if DirectML is available, ``require`` (exit code 3 if it is not), ``off``.
+        tolerance: name of a tolerance, or ``auto``, which chooses one by the types in the model (FP32, FP16, quantized)
+            and by the device.
+        seeds: number of seeded feeds if the user passes none.
         sizes: sizes for dimensions that stay free, by name.
         time_limit: limit in seconds for each load and each run.
         measures: kinds of outputs by output name, if the operators suggest the wrong kind (``metrics.output_groups``).

@@ -1,4 +1,4 @@
-"""Find the best recipe for a model: ranked by placement, proved, and timed where a GPU is available.
+"""Find the best recipe for a model: rank candidates by placement, prove the best, and time them if requested.
 
 ``docs/tune.md`` describes what is tried, in which order, and what is left out.
 """

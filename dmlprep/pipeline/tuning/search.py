@@ -302,7 +302,7 @@ class _Search:
             rows: the candidates so far, by the index of their graph; changed in place.
             base: the recipe.
             begun: variants of it to continue, each with all types of inputs and outputs and all fused operators to be
-                tried; empty: only the unchanged recipe.
+                tried; empty: only the recipe itself.
         """
         for start in begun or [base]:
             forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]

@@ -1,4 +1,4 @@
-"""``tune``: rank candidates, prove the best as ``prepare`` proves any model, time those, and choose one."""
+"""Run ``tune``: rank candidates, prove the best as ``prepare`` proves any model, time these, and choose one."""
 
 from __future__ import annotations
 

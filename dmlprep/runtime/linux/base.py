@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 SUITES = ("trixie", "forky")
-"""The suites in order: the stable one provides the packages that both have."""
+"""Codenames of Debian's suites (releases), in order. The first is stable, and provides the packages that both have."""
 
 ROOTS = (
     *("wine64", "libwine", "wine64-tools", "libwine-dev"),

@@ -57,7 +57,7 @@ class Mirror:
 
     Attributes:
         signatures: for each suite, the key that signed its release file, and any accepted fault.
-        made: for each suite, the date of its release file.
+        dates: for each suite, the date of its release file.
     """
 
     def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:

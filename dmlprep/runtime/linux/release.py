@@ -45,7 +45,7 @@ class Release:
 
     Attributes:
         codename: the suite.
-        made: its date.
+        date: the date in its field Date.
         until: its expiry date; ``None`` for stable suites, which have none.
         files: SHA-256, and size in bytes, of every file of the suite, by path.
     """

@@ -50,7 +50,7 @@ class FeedsRequest:
         model: path of the model to feed; its inputs determine layout, size and type.
         sources: files, and folders of files, all of one kind.
         out: folder for the feeds, one ``.npz`` each.
-        count: largest number of feeds; they use all files (for text, all lines) evenly.
+        count: largest number of feeds; their files (for text, lines) are chosen evenly from all.
         input: name of the input for the files; empty: the only one that fits.
         sizes: sizes of free dimensions, by name or by ``input:axis``.
         values: numbers or arrays for other inputs, by name; inputs without one are seeded.
