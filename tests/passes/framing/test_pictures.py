@@ -87,6 +87,17 @@ def test_every_fit_colour_and_layout_is_as_its_reference(name: str, shape: tuple
     assert np.max(np.abs(found.astype(np.float64) - expected)) <= bound
 
 
+@pytest.mark.parametrize(
+    ("model", "resized", "offset"),
+    [((25, 30), (25, 33), (0, -1)), ((30, 25), (30, 40), (0, -7)), ((20, 30), (22, 30), (-1, 0))],
+)
+def test_a_crop_covers_the_models_picture(
+    model: tuple[int, int], resized: tuple[int, int], offset: tuple[int, int]
+) -> None:
+    picture, _, _ = seen({"size": [48, 64], "fit": "crop"}, (1, 3, *model))
+    assert (picture.resized, picture.offset) == (resized, offset)
+
+
 def test_gray_is_pillows() -> None:
     _, given, found = seen({"colour": "bgr", "scale": 255}, (1, 1, 64, 64))
     assert np.array_equal(found[0, 0], np.asarray(Image.fromarray(given[0, ..., ::-1]).convert("L")))

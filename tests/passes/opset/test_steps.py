@@ -252,16 +252,27 @@ def test_scatter_with_a_reduction(reduction: str) -> None:
     ],
 )
 def test_resize_with_fixed_sizes(attributes: dict[str, object]) -> None:
+    resized_alike(attributes, (5, 7))
+
+
+@pytest.mark.parametrize("rounding", ["ceil", "floor", "round_prefer_ceil", "round_prefer_floor"])
+def test_resize_to_more_elements(rounding: str) -> None:
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": rounding}
+    resized_alike(attributes, (19, 23))
+
+
+def resized_alike(attributes: dict[str, object], sizes: tuple[int, int]) -> None:
+    """Lower a Resize to these sizes, and compare it with onnx's reference."""
     x = np.random.default_rng(0).standard_normal((1, 2, 8, 10)).astype(np.float32)
     node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], axes=[2, 3], **attributes)
     kept = attributes.get("keep_aspect_ratio_policy")
-    out = [1, 2, *{"not_larger": (5, 6), "not_smaller": (6, 7)}.get(str(kept), (5, 7))]
+    out = [1, 2, *{"not_larger": (5, 6), "not_smaller": (6, 7)}.get(str(kept), sizes)]
     graph = helper.make_graph(
         [node],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
-        [numpy_helper.from_array(np.array([5, 7]), "s")],
+        [numpy_helper.from_array(np.array(sizes), "s")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_operatorsetid("", 19)], ir_version=9)
     lowered, _ = bring(model, 13)
