@@ -23,5 +23,9 @@ class Source(msgspec.Struct, frozen=True):
         """``model.py:16``; empty if unknown."""
         return f"{self.file}:{self.line}" if self.file else ""
 
+    def beside(self, node: str) -> str:
+        """Return the text form to show after a node's name, without a module that the name already contains."""
+        return self.place if "/" in node and self.module in node.replace("/", ".") else str(self)
+
     def __str__(self) -> str:
         return "  ".join(filter(None, (self.module, self.place)))

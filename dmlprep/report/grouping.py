@@ -60,14 +60,15 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 def _item(finding: Finding) -> str:
     """Return the message after the node, if it does not name it, and the node's module and source line."""
-    node, source = printable(finding.node), printable(str(finding.source or ""))
+    node, source = printable(finding.node), printable(finding.source.beside(finding.node) if finding.source else "")
     names = filter(None, (node if node not in finding.message else "", source))
     return ": ".join(filter(None, ("  ".join(names), finding.message)))
 
 
 def _where(findings: list[Finding]) -> str:
     """Return the nodes of a group: ``Conv_1, Conv_2  layer1.0.conv2  model.py:16 and 6 more: ``."""
-    places = ("  ".join(filter(None, (one.node, str(one.source or "")))) for one in findings if one.node)
+    sources = [(one.node, one.source.beside(one.node) if one.source else "") for one in findings if one.node]
+    places = ("  ".join(filter(None, one)) for one in sources)
     names = list(dict.fromkeys(map(printable, places)))
     if not names:
         return f"{len(findings)} times: " if len(findings) > 1 else ""

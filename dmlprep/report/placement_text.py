@@ -106,7 +106,7 @@ def _sources(op: str, nodes: Sequence[PlacedNode]) -> list[str]:
 
 
 def _first(node: PlacedNode) -> str:
-    return node.name if node.source is None else f"{node.name}  {node.source}"
+    return "  ".join(filter(None, (node.name, node.source.beside(node.name) if node.source else "")))
 
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:

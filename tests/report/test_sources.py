@@ -99,3 +99,16 @@ def test_the_graph_opens_by_modules_where_they_are_known(model: Path) -> None:
     ]
     names = ["/a/b/Relu", "/a/c/Relu"]
     assert blocks(NodeTables(table("dd", names=names))) == ["", 0, ["a", 0, ["a/b", 0, "Relu"], ["a/c", 0, "Relu"]]]
+
+
+@pytest.mark.parametrize(
+    ("module", "node", "shown"),
+    [
+        ("layers.0.mlp.act", "node_gelu_1", "layers.0.mlp.act  model.py:16"),
+        ("model.stft.padding", "/model/stft/padding/Shape", "model.py:16"),
+        ("layer1.0.conv1", "/layer1/layer1.0/conv1/Conv", "model.py:16"),
+        ("", "relu", "model.py:16"),
+    ],
+)
+def test_a_module_in_the_nodes_name_is_not_repeated(module: str, node: str, shown: str) -> None:
+    assert Source(module, "model.py", 16).beside(node) == shown
