@@ -1,6 +1,7 @@
-"""The difference between two outputs: one measure for the search, the proof and the kit.
+"""Measure how far a model's outputs differ from those of the original: for the search, the proof and the kit.
 
-``portable/measure.py`` computes the numbers of one output; ``parity`` runs the models and judges.
+``portable/measure.py`` computes the numbers of one output; ``parity`` runs the models and gives the verdict. A steep
+output is one that rounding changes much, but only at a few places, such as probabilities and logits.
 """
 
 from dmlprep.metrics.degenerate import degenerate, faint_maps

@@ -1,4 +1,4 @@
-"""Outputs that prove nothing: on these inputs, a wrong model would give the same output."""
+"""Find outputs that prove nothing, because a wrong model would give the same output on these inputs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from dmlprep.portable.measure import FLOOR, MASK, Tolerance
 from dmlprep.portable.steep import ACTIVE, STEEP, classes_axis
 
 _FAINT = 0.01
-"""A map of probabilities whose values all stay below this shows nothing."""
+"""A map of probabilities proves nothing if all its values are below this."""
 
 _SATURATED = 1e-6
-"""Rows of probabilities that are all this near to 0 and 1 hide differences in the numbers behind them."""
+"""Probabilities are saturated if each is this near to 0 or 1: they hide differences in the numbers behind them."""
 
 
 def degenerate(
     groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]], tolerance: Tolerance
 ) -> dict[str, str]:
-    """Return why an output of the original proves nothing on these inputs, by name; other outputs are not included."""
+    """Return output -> why it proves nothing; outputs that prove something are not in the result.
+
+    An output proves nothing if it is nearly zero. A steep output also proves nothing if it is nearly constant,
+    saturated or a map that detects nothing. ``feeds``: the floating-point outputs of the original on each feed, by
+    name.
+    """
     kinds = {name: group.kind for group in groups for name in group.names}
     reasons = {}
     for name in feeds[0] if feeds else ():
@@ -33,7 +38,10 @@ def degenerate(
 
 
 def faint_maps(groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]]) -> frozenset[str]:
-    """Maps of probabilities that show nothing on any feed, by name."""
+    """Return the names of the outputs that are maps of probabilities and stay low on every feed (nothing detected).
+
+    ``feeds``: the original's outputs on each feed, by name.
+    """
     maps = [name for group in groups if group.kind == "map" for name in group.names]
     return frozenset(n for n in maps if all(np.max(feed[n], initial=0.0) < ACTIVE for feed in feeds))
 

@@ -1,4 +1,4 @@
-"""The difference between two runs as one number, for a search that compares two conversions."""
+"""Express the difference between the outputs of two models as one number, for searches that compare conversions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Side = Mapping[str, Array]
 _BOUNDS = TOLERANCES["fp16-emulation"]
 
 _ANGLE = _BOUNDS.max_rel / math.acos(_BOUNDS.cosine)
-"""The factor that makes an angle as large an error as a difference that the tolerance allows."""
+"""Factor from an angle in radians to an error: the angle that the tolerance allows counts as the difference that the
+tolerance allows."""
 
 _MEANS = 0.75
-"""The weight of a mean over a steep output, if a search needs a margin.
+"""The least weight of a mean over a steep output (the largest difference has weight 1), if a search needs a margin.
 
 The mean varies less than the largest difference, between feeds and between devices. With the same nodes in FP32, a
 pitch tracker's overlap used 0.53 to 0.91 of its bound on six recordings. The proof allows a device 1.5 times the bound.
@@ -38,19 +39,21 @@ def output_error(
     *,
     faint: bool = True,
 ) -> float:
-    """The largest error of the outputs; infinity if one is not finite.
+    """Return the largest error of the outputs in ``groups``; infinity if shapes differ or a result is not finite.
 
-    An output's error is max|difference| / max|reference|, or the angle between the two if that is larger (small values
+    An output's error is max|difference| / max|reference|, or the angle between both if that is larger (small values
     next to one large one). Both are measured as in the proof, and the angle is scaled by the proof's bounds for the
-    FP16 emulation. Elements that are not finite in the reference, or masks, are ignored. Integers except images are
-    ignored as well: they follow from floating-point outputs by comparisons.
+    FP16 emulation. Elements that are masks, or not finite in the reference, are ignored. Integers are ignored too,
+    except images: they follow from floating-point outputs by comparisons.
 
     Args:
-        enough: an error up to which rows that TopK chose need no matching, and steep outputs (``steep``) no judgement
-            by their use. The margin of ``enough`` below the bound of the FP16 emulation also applies to steep outputs'
-            bounds.
-        steep: the proof's bounds for steep outputs.
-        faint: whether a map that shows nothing counts on the scale of 0 to 1.
+        want: the outputs of the original on one feed, by name.
+        got: the outputs of the other model on the same feed.
+        enough: the accepted error. Outputs with a larger one get a gentler measure that fits their kind. Rows that TopK
+            chose are matched first. Steep outputs (probabilities, logits) get the proof's own measures.
+        steep: the proof's bounds for steep outputs. If ``enough`` is below the bound of the FP16 emulation, they are
+            tightened, too.
+        faint: whether a map of probabilities that detects nothing is measured on the scale of 0 to 1.
     """
     worst = 0.0
     for group in groups:
@@ -86,14 +89,14 @@ def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
 
 
 def ranked_error(want: Side, got: Side, group: OutputGroup) -> float:
-    """The error of rows whose order may differ: the error that nine of ten rows do not exceed.
+    """Return the error of a group of rows whose order may differ: the error that 90 % of the rows do not exceed.
 
     A row is matched with the nearest row of the other side that has the same integers. Its error is the largest
-    difference in it, divided by max|reference| of its output. The rows at the end of a ranking may differ: the share of
-    rows that must match is the proof's.
+    difference in it, divided by max|reference| of its output. The rows at the end of a ranking may differ, so the worst
+    10 % do not count, as in the proof.
 
     Returns:
-        infinity if rows have no match, or too few match.
+        the error; infinity if shapes differ, or if more than 10 % of the rows have no match.
     """
     want_rows, got_rows = (ranked_rows(group.names, group.count, side) for side in (want, got))
     if want_rows is None or got_rows is None or want_rows.keys() != got_rows.keys():

@@ -1,4 +1,4 @@
-"""The groups of outputs that are compared together, and their rules: the same for search, proof and kit."""
+"""Divide the outputs of a model into groups that are compared together, each by a rule: for search, proof and kit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.steep import STEEP
 
 DATA_DEPENDENT = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress"})
-"""Operators whose number of rows depends on values."""
+"""Operators whose number of output rows depends on the values of their inputs."""
 
 
 def data_dependent(model: Model) -> frozenset[str]:
-    """Names of the main graph's values that such an operator makes, or that follow from one.
+    """Return the names of values of the main graph whose number of rows depends on data, or that depend on such values.
 
     FP16 may select other rows than FP32, so these values have no element-by-element comparison.
     """
@@ -34,22 +34,22 @@ _MOVES = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
      "Resize", "Upsample", "Pad", "Clip", "ReduceMean", "ReduceMax", "AveragePool", "MaxPool"}
 )  # fmt: skip
-"""Operators that forward values, move them, or interpolate between them: probabilities stay probabilities."""
+"""Operators after which probabilities are still probabilities: they forward, move or interpolate values."""
 
 _MAKES = {"Sigmoid": "map", "HardSigmoid": "map", "Softmax": "classes", "LogSoftmax": "logits"}
 _READS_LOGITS = frozenset({"Softmax", "LogSoftmax", "ArgMax"})
 
 
 def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[OutputGroup]:
-    """Return the outputs in groups: first single outputs and sets of rows, then the ranked outputs.
+    """Divide the outputs into groups, and return them: first single outputs and sets of rows, then rankings.
 
-    Some outputs depend on the same row-choosing nodes and have the same first dimension, which is neither fixed nor an
-    input's. They are one set of rows. Outputs that follow from the same TopK of more than one row are ranked. A set of
-    rows is never a ranking, too. Every other output is a group of its own, with a steep kind where it applies
-    (``steep.STEEP``).
+    Outputs form a set of rows if they depend on the same nodes that choose rows (such as NonMaxSuppression), and have
+    the same dynamic first dimension. Outputs that depend on the same TopK of more than one row form a ranking. A group
+    is never both. Every other output is a group of its own. Its kind says how it is compared: steep outputs are
+    ``map``, ``classes`` or ``logits``, all others ``elements``.
 
     Args:
-        kinds: the user's own kinds of outputs: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
+        kinds: the kinds that the user sets, by output: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
     """
     outputs = {value.name or "": value for value in model.ir.graph.outputs}
     by_name = {name: _steep_kind(value) for name, value in outputs.items()}
@@ -89,7 +89,10 @@ def _sets_of_rows(model: Model) -> list[tuple[str, ...]]:
 
 
 def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
-    """Outputs by the nearest TopK of more than one row, and the number of rows it chooses, if the graph shows it."""
+    """Return groups of outputs that depend on the same TopK of more than one row.
+
+    Each group has the names of its outputs, and the number of rows that TopK chooses; ``None`` if it is unknown.
+    """
     groups: dict[frozenset[ir.Node], list[str]] = {}
     for value in model.ir.graph.outputs:
         nodes = _nearest(value, lambda node: node.op_type == "TopK" and node.domain in ("", "ai.onnx"))
@@ -104,7 +107,7 @@ def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
 
 
 def _nearest(value: ir.Value, wanted: Callable[[ir.Node], bool]) -> set[ir.Node]:
-    """The nearest nodes of a kind that a value depends on."""
+    """Go back from a value, and return the first node on each way for which ``wanted`` is true."""
     nearest: set[ir.Node] = set()
     visited: set[ir.Node] = set()
     stack = [value]
@@ -135,7 +138,7 @@ def _count(node: ir.Node) -> int | None:
 
 
 def _source(value: ir.Value, through: frozenset[str]) -> ir.Value:
-    """The value at the start of a chain of operators ``through``, by their first inputs."""
+    """Go back from a value along first inputs, while the operator is in ``through``, and return the value there."""
     node = value.producer()
     while node is not None and node.op_type in through and node.inputs and node.inputs[0] is not None:
         value = node.inputs[0]
@@ -162,9 +165,9 @@ _CHOOSES = frozenset({"Where", "Add", "Sub", "Mul", "Neg", "Identity", "Cast"})
 
 
 def _turn(value: ir.Value) -> float:
-    """A whole turn, in the unit of a value that is an angle of four quadrants; 0 for other values.
+    """If a value is an angle over the whole circle, return a whole turn in its unit (2 pi, 360); otherwise 0.
 
-    ONNX has no Atan2. Exporters write an Atan, to which nodes add pi or subtract it.
+    ONNX has no Atan2. Exporters write an Atan, and nodes that add pi to it or subtract pi.
     """
     turn = 2 * math.pi
     while (node := value.producer()) is not None and node.domain in ("", "ai.onnx"):
@@ -228,11 +231,10 @@ _ARITHMETIC = _HANDS_ON | {"Add", "Sub", "Mul", "Div", "Round", "Floor", "Ceil",
 
 
 def integer_images(model: Model) -> frozenset[str]:
-    """Names of the outputs that are rounded floating-point numbers.
+    """Return the names of the outputs that are rounded floating-point numbers, such as pictures of bytes.
 
-    They are the results of Round, Floor and Ceil, and integers of 8 or 16 bits that are cast or quantised.
-
-    A number that was an integer inside the graph (ArgMax cast to float and back) is still a class or an index.
+    They are results of Round, Floor and Ceil, and integers of 8 or 16 bits that are cast or quantised from floats.
+    Numbers that come from integers in the graph (ArgMax cast to float and back) are not included.
     """
     return frozenset(v.name or "" for v in model.ir.graph.outputs if _rounded(v))
 
@@ -253,11 +255,11 @@ _MAKES_INTEGERS = frozenset(
      "Multinomial", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN",
      "IsInf", "Range", "MatMulInteger", "ConvInteger"}
 )  # fmt: skip
-"""Operators that give classes, indices and flags; types of inner values are not always in the file."""
+"""Operators whose results are classes, indices or flags. The operators count, because files may lack inner types."""
 
 
 def _was_integer(value: ir.Value) -> bool:
-    """Return whether a value is computed from classes, indices or flags."""
+    """Return whether a value is computed from classes, indices or flags, and so is still one of these."""
     stack, visited = [value], set[ir.Value]()
     while stack:
         one = stack.pop()

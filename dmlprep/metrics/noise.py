@@ -1,4 +1,4 @@
-"""The original's own noise: the difference between runs that should be equal."""
+"""The original model's own noise: how far its outputs differ between runs that should be equal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from dmlprep.portable.comparison import OutputGroup, compare_outputs
 Side = Mapping[str, Array]
 
 LAST_BITS = (2, -2, 4, -4)
-"""Units in the last place by which ``stretched`` moves feeds: the error of a device that sums in another order."""
+"""The units in the last place to pass to ``stretched``: about the error of a device that sums in another order."""
 
 
 def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
-    """A feed with each finite float moved by one unit in the last place, up or down at random."""
+    """Return a copy of a feed with each finite, nonzero float moved by one unit in the last place, up or down.
+
+    The direction is random; ``seed`` decides it.
+    """
     rng = np.random.default_rng(seed)
     return _moved(feed, lambda array: np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf), 1)
 
 
 def stretched(feed: Side, units: int) -> dict[str, Array]:
-    """A feed with each finite float moved by ``units`` in the last place: away from zero, or toward it if negative.
+    """Return a copy of a feed with each finite, nonzero float moved by ``units`` in the last place.
 
-    Unlike single nudges, this moves the range of quantised values, and with it every step.
+    The floats move away from zero; toward zero if ``units`` is negative. Unlike random moves, this changes the range of
+    values that the model quantises, and with it every quantisation step.
     """
     return _moved(feed, lambda array: np.copysign(np.inf if units > 0 else 0.0, array), abs(units))
 
@@ -44,9 +48,9 @@ def _moved(feed: Side, toward: Callable[[Array], Array], units: int) -> dict[str
 
 
 def noise_of(groups: Sequence[OutputGroup], want: Side, others: Iterable[Side]) -> dict[str, float]:
-    """The largest error of each output between the original's runs on one feed, as the proof measures errors.
+    """Return the largest error of each floating-point output between the original's runs on one feed.
 
-    Integers and strings are ignored: they follow from floats.
+    Errors are measured as in the proof. ``want``: the outputs of one run by name; ``others``: those of other runs.
     """
     worst: dict[str, float] = {}
     for got in others:

@@ -1,4 +1,4 @@
-"""The types of a model that decide how it is compared."""
+"""Find which element types a model uses, and choose the tolerance by them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def holds_fp16(model: Model) -> bool:
 
 
 def holds_rare_floats(model: Model) -> bool:
-    """As ``holds_fp16``, for bfloat16 and FP64: types for which ONNX Runtime's CPU provider has only some kernels.
+    """Return whether any tensor of a model, or any Cast in it, is bfloat16 or FP64. Reads no weights.
 
-    Almost no operator has one for bfloat16. Conv, Cos, Erf, and GridSample with an FP64 grid have none for FP64.
+    ONNX Runtime's CPU provider has only some kernels for these types: almost none for bfloat16, and for FP64 none of
+    Conv, Cos, Erf, and GridSample with an FP64 grid.
     """
     return _holds(model, (ir.DataType.BFLOAT16, ir.DataType.DOUBLE))
 
@@ -33,13 +34,13 @@ def _holds(model: Model, half: tuple[ir.DataType, ...]) -> bool:
 
 
 def quantizes(model: Model) -> bool:
-    """Return whether a model quantizes activations: a change of the last bit can then become a step of 1/255."""
+    """Return whether a model quantizes activations, so that a change of the last bit can become a step of 1/255."""
     kinds = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger")
     return any(n.op_type in kinds for n in nodes(model.ir))
 
 
 def has_few_bits(model: Model) -> bool:
-    """Return whether products or convolutions have few-bit weights, from the step ``weights`` or from a quantizer."""
+    """Return whether any weights are stored in few bits (8 or 4), by the step ``weights`` or by a quantizer."""
     version = model.ir.ir_version
     return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) or _has_four_bits(n) for n in nodes(model.ir))
 
@@ -52,7 +53,9 @@ def _has_four_bits(node: ir.Node) -> bool:
 
 
 def tolerance_for(name: str, candidate: Model, reference: Model, device: str) -> Tolerance:
-    """Return the tolerance of a name, as ``choose_tolerance`` does for the types in the two models.
+    """Return the tolerance of a name; for ``auto``, the one that fits the types in the two models and the device.
+
+    ``device``: ``cpu``, ``dml``, or ``fp16-emulation``.
 
     Raises:
         UsageError: there is no such tolerance.

@@ -1,4 +1,4 @@
-"""The rules of the proof, for a search for models that pass it."""
+"""The rules of the proof as one number for each candidate, for searches for models that will pass the proof."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ Side = Mapping[str, Array]
 _BOUND = TOLERANCES["fp16-emulation"].max_rel
 
 _CARRIED = 4.0
-"""The weight of a state's error. Over 360 steps of a speech detector, the largest error was 8 times that of the worse
-of two feeds. Carried from step to step, the typical error was twice as large."""
+"""The weight of a state's error, because states carry errors from step to step. Over 360 steps of a speech detector,
+the largest error was 8 times that of the worse of two feeds, and the typical error was twice as large."""
 
 
 @dataclass(frozen=True)
 class ProofRules:
-    """The rules of the proof, with the user's settings.
+    """The user's settings of the proof.
 
     Attributes:
-        measures: the user's own kinds of outputs, see ``groups.output_groups``.
-        tolerance: name of the tolerance, with bounds (``find_tolerance``), or ``auto``.
+        measures: the kinds of outputs that the user sets (see ``groups.output_groups``).
+        tolerance: name of the tolerance, perhaps with bounds (``find_tolerance``), or ``auto``.
+        metric: the user's own metric; ``None`` for none.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -41,11 +42,11 @@ class ProofRules:
     metric: UserMetric | None = None
 
     def judge(self, model: Model, enough: float, *, few_bits: bool = False) -> SearchJudge:
-        """Return the judge of FP16 emulations of ``model``.
+        """Return a judge for candidates that a search makes from ``model``: FP16 emulations.
 
         Args:
-            enough: largest error of an output that the search accepts, unless the proof's bound is smaller.
-            few_bits: judge ``model`` with weights of few bits instead.
+            enough: the largest error of an output that the search accepts; the proof's bound, if that is smaller.
+            few_bits: the candidates have weights of few bits, and are not FP16 emulations.
         """
         quantized, device = quantizes(model), "fp16-emulation"
         bounds = choose_tolerance(self.tolerance, fp16=True, quantized=quantized, device=device, few_bits=few_bits)
@@ -60,15 +61,18 @@ class ProofRules:
 
 @dataclass(frozen=True)
 class SearchJudge:
-    """Judges candidates by one number each, as the proof will.
+    """Judges each candidate of a search by one number, its error, in the way the proof will judge.
 
     Attributes:
-        bounds: the proof's bounds for the FP16 emulation.
-        enough: the largest accepted error. It is below the proof's bound, because the errors on other feeds and on a
-            device differ.
-        states: outputs that the next step reads. Their errors return in later steps, and each step is another feed.
-        limit: the error for a user's metric at its bound; ``enough`` is not larger.
-        faint: maps that show nothing on any feed. Only their own scale proves them.
+        groups: the groups in which outputs are compared.
+        bounds: the proof's bounds.
+        enough: the largest accepted error. Usually it is below the proof's bound, because errors on other feeds and on
+            a device differ.
+        metric: the user's own metric; ``None`` for none.
+        states: outputs that a model reads as inputs in its next time step. Their errors count more, because they return
+            in later steps.
+        limit: the error that stands for a user's metric exactly at its bound.
+        faint: maps of probabilities that detect nothing on any feed; they are not measured on the scale of 0 to 1.
     """
 
     groups: list[OutputGroup]
@@ -80,17 +84,20 @@ class SearchJudge:
     faint: frozenset[str] = frozenset()
 
     def error(self, group: OutputGroup, want: Side, got: Side) -> float:
-        """The error of one group of outputs, by ``output_error``."""
+        """The error of one group of outputs on one feed, as ``output_error`` computes it."""
         return output_error(
             [group], want, got, enough=self.enough, steep=self.bounds, faint=self.faint.isdisjoint(group.names)
         )
 
     def counted(self, group: OutputGroup, error: float) -> float:
-        """The error of a group of outputs with its weight among the other groups."""
+        """Return a group's error times its weight: 4 if the group has a state, otherwise 1."""
         return error * _CARRIED if self.states.intersection(group.names) else error
 
     def decided(self, error: float, want: Side, got: Side) -> float:
-        """``error``, the largest that counts, or the number from the user's metric: at most ``enough`` passes.
+        """Return the error of a candidate on one feed; it passes if this is at most ``enough``.
+
+        Without a user's metric, this is ``error``, the largest error of the groups. With one, the metric decides, and
+        its number is scaled so that its bound is ``limit``.
 
         Raises:
             InputError: the metric fails.
@@ -112,18 +119,17 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _MARKS = frozenset(
     {"in", "out", "input", "output", "n", "new", "next", "prev", "previous", "last", "initial", "final", "updated"}
 )
-"""Words that distinguish a state before a step from one after it."""
+"""Words in names that distinguish a state before a time step from the state after it."""
 
 _ENDS = ("out", "new", "in", "n", "i", "o")
-"""Endings without a separator that mean the same: h and hn, r1i and r1o."""
+"""Endings of names that mean the same without a separator: h and hn, r1i and r1o."""
 
 
 def carried_states(model: Model) -> dict[str, str]:
-    """Return each output that the next step reads, with the input that it becomes: hn and h, stateN and state.
+    """Return output -> input for the states of a streaming model: outputs that it reads as inputs in the next step.
 
-    The two have the same floating-point type, compatible shapes, and the same name except for words that mean before or
-    after. A model with a state also has a result and another input: a model of one output, or of one input, has no
-    states.
+    States are recognized by their names, which differ only in words that mean before or after (hn and h, stateN and
+    state), by equal floating-point types and by compatible shapes. A model with a single input or output has none.
     """
     inputs, outputs = model.ir.graph.inputs, model.ir.graph.outputs
     if len(inputs) < 2 or len(outputs) < 2:
@@ -139,7 +145,7 @@ def carried_states(model: Model) -> dict[str, str]:
 
 
 def _stems(name: str) -> list[str]:
-    """A name without the words that distinguish before from after; empty if no other words remain."""
+    """Return the forms of a name without words and endings that mean before or after; empty if nothing remains."""
     words = [word.lower() for word in _WORDS.findall(name)]
     plain = "".join(word for word in words if word not in _MARKS)
     cut = next((plain.removesuffix(end) for end in _ENDS if plain.endswith(end) and plain != end), plain)
@@ -147,7 +153,7 @@ def _stems(name: str) -> list[str]:
 
 
 def _alike(one: ir.Value, other: ir.Value) -> bool:
-    """Return whether one value can replace the other as an input, as far as types and shapes are known."""
+    """Return whether two values have equal types and ranks and compatible sizes; unknown shapes are compatible."""
     if one.shape is None or other.shape is None:
         return one.dtype == other.dtype
     pairs = zip(one.shape.dims, other.shape.dims, strict=False)

@@ -59,16 +59,18 @@ _ROWS: tuple[tuple[str, tuple[float, float, float, float], _Steep, str], ...] = 
     ("loose", (0.1, 0.99, 0.9, 0.8), _LOOSE,
      "for models known to be sensitive; shows that outputs are similar, not equal"),
 )  # fmt: skip
-"""Name, bounds (max_rel, cosine, share_equal, rows), bounds of steep outputs, and reason."""
+"""Rows of the table of tolerances: name, bounds (max_rel, cosine, share_equal, rows), bounds for steep outputs, and the
+reason."""
 
 TOLERANCES = {name: Tolerance(name, *bounds, reason, **steep) for name, bounds, steep, reason in _ROWS}
-"""Tolerances by name, without ``auto``: see ``choose_tolerance``."""
+"""Map from a name to its tolerance; ``auto`` is not included (see ``choose_tolerance``)."""
 
 
 def find_tolerance(name: str) -> Tolerance:
-    """Return a tolerance by name, or ``rel:0.005`` for a custom bound on max|d| / max|reference|.
+    """Return the tolerance of a name, which is not ``auto``.
 
-    Bounds may follow: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
+    The name ``rel:0.005`` gives a tolerance with this bound on max|difference| / max|reference|. Further bounds may
+    follow a name: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
 
     Raises:
         UsageError: there is no such tolerance, or no such bound.
@@ -91,7 +93,7 @@ def find_tolerance(name: str) -> Tolerance:
 
 _BOUNDS = {"overlap": "overlap", "outside": "outside", "stray": "stray", "threshold": "thresholds",
            "cosine": "cosine", "equal": "share_equal", "rows": "rows"}  # fmt: skip
-"""Bounds that may follow a name, by the fields of ``Tolerance``."""
+"""Map from the bounds that users may write after a tolerance's name to fields of ``Tolerance``."""
 
 
 def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Tolerance:
@@ -111,9 +113,11 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
 
 
 def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False) -> Tolerance:
-    """Return the tolerance of a name; ``auto`` depends on the candidate.
+    """Return the tolerance of a name; for ``auto``, the one that fits the candidate, by the other arguments.
 
     Args:
+        fp16: whether the candidate has FP16 values.
+        quantized: whether the candidate quantizes activations.
         device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
         few_bits: whether the candidate's weights were rounded to a few bits, and the reference's were not.
 
@@ -133,7 +137,10 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
 
 
 def proves(fp16: bool, device: DeviceInfo) -> str:
-    """The limit of a proof on a device for an FP16 candidate, for the verdict's details; empty for a complete proof."""
+    """Return a text that says what a check on a device does not prove; empty if it proves all.
+
+    ``fp16``: whether the candidate has FP16 values. On the CPU, a check then does not prove FP16 arithmetic.
+    """
     if fp16 and device.provider == "cpu":
         # The CPU provider has no FP16 kernels for most operators: it casts to FP32, where nothing overflows.
         return "computes FP16 nodes in FP32: proves weight rounding and graph surgery, not FP16 arithmetic"

@@ -1,4 +1,4 @@
-"""A measure of the user's own: a function in a Python file, which decides instead of the default measures."""
+"""Users' metrics: a function in the user's Python file judges outputs instead of the default measures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; re
 
 @dataclass(frozen=True)
 class NamedMetric:
-    """A metric from a file, whose code runs although no command line names it.
+    """A metric that a file (such as a project file) names, not the command line. Its code will run.
 
     Attributes:
-        name: ``file.py:function``.
-        folder: base folder of the path in ``name``; the working folder by default.
+        name: the metric as ``file.py:function``.
+        by: the file that names the metric.
+        folder: the folder to which the path in ``name`` is relative; by default the working folder.
     """
 
     name: str
@@ -30,7 +31,7 @@ class NamedMetric:
 
     @property
     def code(self) -> str:
-        """The code that runs: the path of its file, and the function."""
+        """The code that will run, for messages: the path of its file and the function, as ``path/file.py:function``."""
         return str((self.folder or Path()) / self.name)
 
     def __str__(self) -> str:
@@ -39,12 +40,14 @@ class NamedMetric:
 
 @dataclass(frozen=True)
 class UserMetric:
-    """The user's function.
+    """A loaded metric.
 
     Attributes:
-        call: receives the outputs of the original and of the candidate on one feed.
-        bound: the largest number that passes; ``None`` if the function decides itself.
-        named_by: the file that names it; empty if the caller does.
+        name: the metric as ``file.py:function``.
+        call: the user's function. It gets the outputs of the original and of the candidate on one feed, by name.
+        bound: the largest number that passes; ``None`` if the function itself decides.
+        file: the path of the Python file.
+        named_by: the file that names the metric; empty if the command line or the caller does.
     """
 
     name: str
@@ -54,10 +57,11 @@ class UserMetric:
     named_by: str = ""
 
     def judge(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> tuple[float, bool]:
-        """Return the number of one feed, and whether it passes.
+        """Call the function for one feed, and return its number, and whether the candidate passes.
 
         Raises:
-            InputError: the function fails, or returns neither a number nor a number with a boolean.
+            InputError: the function fails, returns neither a number nor a number with a boolean, or returns only a
+                number although there is no bound.
         """
         try:
             answer = self.call(dict(reference), dict(candidate))
@@ -81,10 +85,12 @@ class UserMetric:
 
 
 def load_metric(metric: str, bound: float | None = None, folder: Path | None = None) -> UserMetric | None:
-    """Load the function ``file.py:function``; the file is run, as Python runs a module. ``None`` for an empty name.
+    """Load a metric: run its Python file as a module, and get the function. ``None`` if ``metric`` is empty.
 
     Args:
-        folder: base folder of the path; the working folder by default.
+        metric: the metric as ``file.py:function``.
+        bound: the largest number that passes.
+        folder: the folder to which the path is relative; by default the working folder.
 
     Raises:
         UsageError: a bound without a metric, or a name of another form.

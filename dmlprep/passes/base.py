@@ -49,7 +49,7 @@ class OnCpu:
 
 @dataclass
 class Context:
-    """What the pipeline passes to a pass while it runs, and what the pass reports.
+    """The data that a pass gets from the pipeline while it runs, and its reports.
 
     Attributes:
         target: the target that the model is prepared for.
@@ -87,7 +87,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 class Pass(ABC, Generic[O]):
     """Base class of passes. A pass is made with its options, and then run on a model.
 
-    Class attributes:
+    Attributes:
         name: the step's name in recipes.
         summary: one line for help texts.
         options_type: the class of the options.

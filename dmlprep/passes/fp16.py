@@ -36,8 +36,8 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_
 from dmlprep.record.steps import Block, KeepReason, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
-"""A function that converts a model in place. Its arguments after the model: the nodes to keep in FP32, the nodes to
-convert against the policy, and whether weights that FP32 and FP16 nodes share are stored in FP16 only."""
+"""A function that converts a model in place. Its arguments are the model, the nodes to keep in FP32, and the nodes to
+convert against the policy. The last one says whether weights that FP32 and FP16 nodes share are stored in FP16 only."""
 
 
 class Fp16Options(Options, frozen=True):
@@ -363,7 +363,7 @@ def _worst(ranges: Iterable[Range]) -> list[Worst]:
 
 
 def _along(ranges: Iterable[Range]) -> Profile:
-    """The peaks of the values of a range profile, in the order of the model; of a large model the 2000 largest only."""
+    """The peaks of the values of a range profile, in the order of the model: the 2000 largest, if there are more."""
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]

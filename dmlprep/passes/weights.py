@@ -42,7 +42,7 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         bits: number of bits of each element of a MatMul's or Gemm's weight.
         block_size: how many elements along the depth (the summed axis) share a scale. If it does not divide the depth,
             the next smaller size that does is used.
-        symmetric: whether there are no zero points. Without them, the file is 3 % smaller, and the error 5 % larger.
+        symmetric: use no zero points. The file is then 3 % smaller, and the error 5 % larger.
         last_layer: weight of the layer whose result is an output of the model: unchanged (``keep``), like all others
             (``same``), or in 8 bits (``8``).
         embeddings: tables from which Gather reads rows: unchanged (``keep``), or ``int8`` with a scale for each row.

@@ -1,5 +1,5 @@
-"""Views of a run record: text, HTML, JSON, SARIF and the forms of build systems, without any decisions.
+"""Show run records (all results of a run, ``run.json``) as text, HTML, JSON, SARIF and in the forms of build systems.
 
-A module is a view, or a part of several: ``text`` is a run, ``placement_text`` is ``check``, ``speed`` is ``bench``.
-The sentences of findings are in the code that reports them.
+The modules make no decisions. Each is a view, or a part of several: ``text`` shows a run, ``placement_text`` the result
+of ``check``, ``speed`` that of ``bench``. The messages of findings are in the code that reports them.
 """

@@ -1,4 +1,4 @@
-"""Jobs of a fleet as issues of an Azure Pipelines run.
+"""Show the jobs of a fleet (many models prepared by one command) as issues of an Azure Pipelines run.
 
 Source of the form: Microsoft, "Logging commands" of Azure Pipelines; the escapes are those of its agent.
 """
@@ -12,7 +12,10 @@ from dmlprep.record.fleet import FleetRecord
 
 
 def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each job that is not good; ``inputs`` are the models' paths from the working folder."""
+    """Yield a logging command for each job with an exit code other than 0.
+
+    ``inputs``: the path of each job's model, relative to the working folder.
+    """
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
             text = f"dmlprep {job.name}: {job.outcome}: {job.error}"
@@ -20,7 +23,10 @@ def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 
 
 def command_line(command: str, properties: dict[str, str], text: str) -> str:
-    """Return one command for the agent; no text in it can begin another command."""
+    """Return a logging command as the agent of Azure Pipelines reads it, on one line.
+
+    Values and text are escaped, so that they cannot begin another command.
+    """
     values = {name: _data(value).replace("]", "%5D").replace(";", "%3B") for name, value in properties.items()}
     return f"##vso[{command} {';'.join(f'{name}={value}' for name, value in values.items())}]{_data(text)}"
 

@@ -1,4 +1,4 @@
-"""Figures of the page in numbers: dots, bars and lines on a scale of 0 to 100."""
+"""Compute the charts of the HTML report: positions of dots, bars and lines on scales of 0 to 100."""
 
 from __future__ import annotations
 
@@ -15,30 +15,37 @@ from dmlprep.record.steps import Profile
 from dmlprep.report.fp16 import FP16_MAX, HalfStep
 
 _ROWS = 24
-"""Most outputs in the figure of errors; the tables have all."""
+"""The most outputs in the chart of errors. The tables have all outputs."""
 
 _FULL = 100.0
-"""Length of a scale."""
+"""The length of every scale."""
 
 _DECADES = (-8, 2)
-"""Powers of ten at the ends of the scale of relative errors."""
+"""The powers of ten at the ends of the scale of relative errors."""
 
 _BELOW = 100.0
-"""Reach of the scale of errors below and above the bound, at least."""
+"""The scale in the chart of a bisection includes at least the bound divided by this, and the bound times this."""
 
 _STRETCH = re.compile(r"the (?P<count>\d+) nodes from (?P<first>.+) to .+", re.DOTALL)
-"""The name of a block of several nodes in an island search (``precision.search.blocks``)."""
+"""Pattern of the names of blocks of several nodes, as the island search writes them (``precision.search.blocks``)."""
 
 
 class Tickmark(NamedTuple):
-    """A line of a scale with its text."""
+    """A mark on a scale: its position, 0 to 100, and its text."""
 
     at: float
     text: str
 
 
 class ErrorRow(NamedTuple):
-    """One output of one check: its error, the bound, and the original's own noise, from 0 to 100 on a log scale."""
+    """An output in one check, in the chart of errors.
+
+    Attributes:
+        text: the error as text.
+        error: position of the error, 0 to 100, on a logarithmic scale.
+        bound: position of the bound; ``None`` without a bound.
+        noise: position of the original's own noise; ``None`` if it is unknown or 0.
+    """
 
     check: str
     output: str
@@ -50,7 +57,14 @@ class ErrorRow(NamedTuple):
 
 
 class StepBar(NamedTuple):
-    """A step, its seconds and its weights as shares of the largest, and what it made of nodes and bytes."""
+    """A step or check in the chart of durations.
+
+    Attributes:
+        seconds: the duration as text.
+        bar: length of the bar for the duration, 0 to 100; the longest step has 100.
+        nodes, size: number of nodes and size of tensors before and after the step, as text.
+        weights: length of the bar for the size after the step, 0 to 100.
+    """
 
     name: str
     outcome: str
@@ -62,12 +76,16 @@ class StepBar(NamedTuple):
 
 
 class Along(NamedTuple):
-    """Values along the model, on a log scale, with the line of the limit; ``largest`` describes the largest.
+    """A chart of values along the nodes of a model, on a logarithmic scale, with a line for the limit.
 
     Attributes:
-        points: ``x`` from 0 to 1000, ``y`` from 0 (top) to 100.
-        bars: ``x``, ``y`` and width of a block.
-        beyond, left_out: number of values above the limit, and of values that are not drawn.
+        points: a point (x, y) for each value: x from 0 (first node) to 1000, y from 0 (top) to 100.
+        bars: instead of points, a bar (x, y, width) for each block of nodes.
+        limit, limit_text: y of the line for the limit, and its text.
+        beyond: number of values above the limit.
+        marks: the marks of the scale.
+        largest: a sentence about the largest value.
+        left_out: number of values that are not drawn.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -81,7 +99,10 @@ class Along(NamedTuple):
 
 
 def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
-    """Return error and bound of each output of each check, the scale, and the number of omitted outputs."""
+    """Return the rows of the chart of errors, the marks of its scale, and the number of outputs that are left out.
+
+    There is a row for each output of each check. Failed outputs come first, then the largest errors.
+    """
     rows = []
     for verdict in record.verdicts:
         for output in verdict.outputs:
@@ -96,7 +117,7 @@ def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
 
 
 def step_bars(record: RunRecord) -> list[StepBar]:
-    """Return the seconds of each step and check as bars of one scale."""
+    """Return the rows of the chart of durations: one for each step, and for each check that took time."""
     timed: list[tuple[str, str, float, str, str, int]] = [
         (
             step.title,
@@ -118,13 +139,16 @@ def step_bars(record: RunRecord) -> list[StepBar]:
 
 
 def share(value: float, most: float) -> float:
-    """Return the length of a bar, 0 to 100."""
+    """Return the length of the bar for a value, 0 to 100; ``most`` has the length 100."""
     # A record may have any value; a bar stays in its chart.
     return min(max(_FULL * value / most, 0.0), _FULL) if most > 0 else 0.0
 
 
 def profile_along(profile: Profile) -> Along | None:
-    """Return the largest magnitude of each node's output in FP32, against FP16's largest number."""
+    """Return the chart of the largest magnitude of each node's output in FP32, with FP16's largest number as limit.
+
+    ``None`` if there is nothing to draw.
+    """
     peaks = enumerate(zip(profile.nodes, profile.peaks, strict=True))
     rows = [(place, 1, peak, name) for place, (name, peak) in peaks if peak is not None and peak > 0]
     line = (FP16_MAX, "largest FP16 number, 65504")
@@ -132,7 +156,10 @@ def profile_along(profile: Profile) -> Along | None:
 
 
 def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> Along | None:
-    """Return the error that each block alone causes in FP16, at its place in the model, against the tolerance."""
+    """Return the chart of the error that each block of nodes alone causes in FP16, with the tolerance as limit.
+
+    ``None`` if there is nothing to draw. ``table``: the nodes of the model, which give the place of each block.
+    """
     if table is None:
         return None
     place = {name: index for index, name in reversed(list(enumerate(table.names)))}
@@ -148,7 +175,10 @@ def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> A
 
 
 def errors_along(bisected: Bisected) -> Along | None:
-    """Return the error of each value that a bisection compared, at the place of its node, against the bound."""
+    """Return the chart of the error of each value that a bisection compared, with the bound as limit.
+
+    ``None`` if there is nothing to draw.
+    """
     errors = [math.inf if error is None else error for error in bisected.errors]
     counts = [1] * len(errors)
     rows = list(zip(bisected.places, counts, errors, bisected.values, strict=True))
@@ -167,7 +197,16 @@ def _along(
     bars: bool = False,
     left_out: int = 0,
 ) -> Along | None:
-    """Return the figure of rows: first place, number of nodes, value, name. ``worst`` is the form of the largest."""
+    """Return the chart for rows of values; ``None`` without rows, or without a positive limit.
+
+    Args:
+        rows: for each value, the index of its first node, its number of nodes, the value and its name.
+        nodes: number of nodes of the model.
+        line: the limit, and its text.
+        worst: format string for the largest value ({0}) and its name ({1}).
+        reach: further values that the scale must include.
+        bars: draw bars instead of points.
+    """
     limit, limit_text = line
     if not rows or limit <= 0:
         return None
@@ -188,7 +227,10 @@ def _along(
 
 
 def _log(value: float, decades: tuple[int, int]) -> float:
-    """Return the position of a value between two powers of ten, 0 to 100."""
+    """Return the position of a value on a logarithmic scale, 0 to 100; ``decades``: the powers of ten at its ends.
+
+    Values outside the scale are at its ends.
+    """
     if math.isnan(value) or value <= 0:
         return 0.0
     low, high = decades
@@ -214,5 +256,5 @@ def _power(exponent: int) -> str:
 
 
 def change(before: object, after: object) -> str:
-    """Return ``before → after``, or one of them if they are equal."""
+    """Return the text ``before → after``; only one of them if they are equal."""
     return str(after) if before == after else f"{before} → {after}"

@@ -1,4 +1,4 @@
-"""A console for text from untrusted sources: no markup, no codes for emoji, and no control characters."""
+"""A console for text from untrusted sources: it prints no markup, no emoji codes and no control characters of texts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from dmlprep.portable.printable import apart, paragraph, printable, shortened
 
 
 class PlainConsole(Console):
-    """A console whose every text has passed ``printable``: a string stays on its line, a Text may have several.
+    """A console of rich that makes every text printable. A string stays on one line; a Text may have several lines.
 
-    The colours, and the codes that move the cursor for a bar of progress, are rich's own: they are no text.
+    Colours, and the codes that move the cursor for a progress bar, come from rich itself and still work.
     """
 
     def __init__(self, *, text_width: int | None = None, **options: Any) -> None:
-        """Make a console of rich; ``text_width`` is the width at which a text is broken, by default the console's."""
+        """Create the console; ``options`` are those of rich's Console.
+
+        ``text_width``: the number of characters at which a line is broken; by default the console's width.
+        """
         super().__init__(markup=False, emoji=False, highlight=False, **options)
         self._text_width = text_width
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Break a single text between words, and indent its next lines; do not break a command that can be copied."""
+        """Print objects. A single Text is broken between words, and its next lines are indented.
+
+        A command that users can copy is not broken.
+        """
         if len(objects) == 1 and isinstance(objects[0], Text) and not self.soft_wrap and not options:
             text = _plain(objects[0])
             if is_command(text.plain):
@@ -37,11 +43,11 @@ class PlainConsole(Console):
         super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a string as text: cells of tables, and text that is printed unchanged."""
+        """Return a string as a printable Text. rich calls this for strings and for the cells of tables."""
         return super().render_str(apart(shortened(printable(text))), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Make a renderable printable, and everything that it contains, at each level."""
+        """Render an object, and make its text printable. rich calls this for each object inside another, too."""
         return super().render(_plain(renderable) if isinstance(renderable, Text) else renderable, options)
 
 

@@ -1,4 +1,4 @@
-"""Dependencies of a result for build systems: files of the record, and the version of dmlprep."""
+"""Write the files that a result depends on for build systems: the files of the record, and dmlprep itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from dmlprep.record import RunRecord
 
 
 def make_rule(record: RunRecord) -> bytes:
-    """Return a rule for make and ninja; ``OutputError`` if they cannot hold the name of a file."""
+    """Return a rule for make and ninja (a depfile): the result, and the files that it depends on.
+
+    Raises:
+        OutputError: a file has a name that make and ninja cannot read.
+    """
     sources = " \\\n  ".join(_escaped(name) for name in _named(record))
     return os.fsencode(f"{_escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n")
 
 
 def lines(record: RunRecord) -> bytes:
-    """Return one file in each line, UTF-8, without folders: MSBuild reports a folder as a missing file."""
+    """Return the files that the result depends on, one in each line, as UTF-8.
+
+    Folders are left out, because MSBuild reports a folder as a missing file.
+
+    Raises:
+        OutputError: a file name contains control characters, or is not valid UTF-8.
+    """
     names = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
     try:
         return "".join(f"{name}\n" for name in names).encode()
@@ -29,7 +39,10 @@ _RENAME = "rename the file, or omit --depfile"
 
 
 def _named(record: RunRecord) -> list[str]:
-    """Return absolute paths. ``core/_version.py`` comes first: it is a new file if another dmlprep is installed."""
+    """Return the absolute paths of the files that a result depends on.
+
+    The first is dmlprep's ``core/_version.py``, which is a newer file if another version is installed.
+    """
     files = (Path(_version.__file__), *map(Path, record.facts.files))
     return list(dict.fromkeys(str(file.absolute()) for file in files))
 

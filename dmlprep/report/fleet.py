@@ -1,4 +1,4 @@
-"""A fleet's record as text: a table of its jobs, or of those that need a review."""
+"""Show the record of a fleet (many models prepared by one command) as text: a table of jobs, and what is not good."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord
 from dmlprep.report.tables import show_table
 
 _ROWS = 200
-"""Rows of the table; ``fleet.json`` and the index have all."""
+"""The most rows of the table. ``fleet.json`` and the index have all jobs."""
 
 _REASON = 300
-"""Characters of a reason in the table."""
+"""The most characters of a reason."""
 
 COLUMNS = ("job", "verdict", "on DirectML", "worst error", "weights", "seconds")
 
@@ -25,7 +25,10 @@ _STYLE = {"good": "green", "review": "yellow", "not run": "yellow"}
 
 
 def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
-    """Return the cells of a job after its verdict."""
+    """Return the texts of a job's table cells: nodes on DirectML, worst error, size of weights, and duration.
+
+    The text for the duration is ``reused`` if the result comes from an earlier run.
+    """
     placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
     error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
     size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
@@ -33,7 +36,7 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
 
 
 def counted(record: FleetRecord) -> str:
-    """Return the counts: ``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
+    """Return the counts of jobs as text: ``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
     known_count = sum(job.reused for job in record.jobs)
     words = Counter(job.word for job in worst_first(record.jobs))
     parts = ", ".join(f"{count} {word}" for word, count in words.items())
@@ -42,7 +45,7 @@ def counted(record: FleetRecord) -> str:
 
 
 def show_fleet(record: FleetRecord, console: Console, *, brief: bool = False) -> None:
-    """Print the counts, the table of all jobs unless ``brief``, and the reasons of those that are not good."""
+    """Print the counts, a table of the jobs (not if ``brief``), and the reason for each job that is not good."""
     console.print(Text(counted(record), style="bold"))
     shown = worst_first(record.jobs)
     if not brief:
@@ -68,6 +71,6 @@ def _show_table(jobs: Sequence[JobRecord], console: Console) -> None:
 
 
 def worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
-    """Return the jobs, the bad ones first."""
+    """Return the jobs in a new order: the worst outcomes first."""
     order = {outcome: place for place, outcome in enumerate(OUTCOMES.values())}
     return sorted(jobs, key=lambda job: (order[job.outcome], job.level != "warn"))

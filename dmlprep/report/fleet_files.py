@@ -1,4 +1,4 @@
-"""The files of a fleet for all its jobs: ``fleet.json``, an index, SARIF, JUnit XML, and a table in Markdown."""
+"""Write the files that a fleet has for all its jobs: ``fleet.json``, an HTML index, SARIF, JUnit XML, and Markdown."""
 
 from __future__ import annotations
 
@@ -22,22 +22,33 @@ from dmlprep.report.fleet import COLUMNS, counted, numbers_of, worst_first
 
 _ROWS = 200
 _NAME, _REASON = 200, 600
-"""Characters of a name and of a reason in Markdown; escaped they are at most twice as many."""
+"""The most characters of a name and of a reason in Markdown, before they are escaped, which at most doubles them."""
 
 _LEVELS = {"good": "passed", "review": "warning", "not run": "not-run"}
-"""Classes of the page by the word for a job; others are ``failed``."""
+"""Map from the word for a job's outcome to its CSS class on the index page; other words get ``failed``."""
 
 _ALIGN = ("---", "---", "--:", "--:", "--:", "--:")
 
 
 def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
-    """Return the names of the record, the index, SARIF, JUnit XML and the table; those of a shard have its number."""
+    """Return the file names of the record, the HTML index, SARIF, JUnit XML and the Markdown table.
+
+    ``shard``: the part of the fleet, such as ``1/3``; it becomes a part of the names. Empty for a whole fleet.
+    """
     part = f"-{shard.replace('/', '-of-')}" if shard else ""
     return f"fleet{part}.json", f"index{part}.html", f"fleet{part}.sarif", f"junit{part}.xml", f"fleet{part}.md"
 
 
 def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> None:
-    """Refuse, before the work, a folder with such files that no fleet wrote; ``own`` is the folder of a fleet."""
+    """Check, before the work, that the reports may be written into the folder ``out``.
+
+    Args:
+        own: name of the subfolder that every fleet's output has. If it exists, a fleet wrote the files.
+        force: replace files in any case.
+
+    Raises:
+        OutputError: ``out`` is not a folder, or has a file of such a name that no fleet wrote.
+    """
     if os.path.lexists(out) and not os.path.isdir(out):
         raise OutputError("not a folder", where=str(out), fix="pass a folder with -o")
     if force or os.path.isdir(out / own):
@@ -49,7 +60,10 @@ def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> No
 
 
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:
-    """Write all five, each atomically; ``findings`` has a record with its findings for each job."""
+    """Write all five reports into the folder ``out``, each atomically; ``fleet.json`` comes last.
+
+    ``findings``: for each job, a run record with its findings, for SARIF.
+    """
     from dmlprep.report import sarif
 
     json, html, log, junit, summary = (out / name for name in report_names(record.shard))
@@ -61,10 +75,10 @@ def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord])
 
 
 def render_markdown(record: FleetRecord) -> str:
-    """Return the record as GitHub Flavored Markdown, in which names of files are plain text.
+    """Return the record as GitHub Flavored Markdown: counts, a table of jobs, and reasons. Names are escaped.
 
-    GitHub takes 1 MiB of summary a step (GitHub Docs, "Workflow commands for GitHub Actions"): rows and texts are
-    bounded.
+    GitHub accepts 1 MiB of summary for each step (GitHub Docs, "Workflow commands for GitHub Actions"), so the numbers
+    of rows and characters are limited.
     """
     part = f", part {text(record.shard)}" if record.shard else ""
     lines = [f"### {text(counted(record), _REASON)}{part}", ""]
@@ -89,10 +103,11 @@ def _more(count: int) -> list[str]:
 
 
 def render_junit(record: FleetRecord) -> bytes:
-    """Return the record as JUnit XML, UTF-8, a test case for each job.
+    """Return the record as JUnit XML in UTF-8, with a test case for each job.
 
     The form is that of Jenkins' xunit plugin (its schema ``junit-10.xsd``), which GitLab, Azure Pipelines and GitHub's
-    actions for test reports read. A check that did not run is an error there: skipped cases count as well.
+    actions for test reports read. A job whose check did not run is an error, not a skipped case: readers of the file
+    count skipped cases as good.
     """
     failed = [job for job in record.jobs if job.outcome == "failed"]
     errors = [job for job in record.jobs if job.exit_code and job.outcome != "failed"]
@@ -133,7 +148,7 @@ class _Row(NamedTuple):
 
 
 def render_index(record: FleetRecord) -> str:
-    """Return the index. It shows all rows without a script; the script sorts and filters them."""
+    """Return the HTML page that lists all jobs. A script sorts and filters the rows; without it, all are shown."""
     from dmlprep.report.rendering import render_page
 
     rows = [_row(job) for job in record.jobs]
@@ -159,7 +174,10 @@ def _row(job: JobRecord) -> _Row:
 
 
 def _link(report: str) -> str:
-    """Return an address below the index. It begins with a dot, so that no name can form another kind of address."""
+    """Return the relative URL of a job's report; empty without a report, or if its path leaves the folder.
+
+    The URL begins with a dot, so that a file name cannot form a URL of another scheme.
+    """
     parts = PurePosixPath(report).parts
     if not report or ".." in parts or PurePosixPath(report).is_absolute():
         return ""

@@ -1,4 +1,4 @@
-"""The FP16 steps of a run record, as text and HTML show them."""
+"""Read the FP16 steps of a run record, for the text and HTML views."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ FP16_MAX = 65504.0
 
 
 class KeptNodes(NamedTuple):
-    """Nodes that stay in FP32 for one rule: the name of each, and the reason with its numbers."""
+    """The nodes that stay in FP32 because of one rule: for each, its name, and the reason with its numbers."""
 
     rule: str
     nodes: tuple[tuple[str, str], ...]
 
 
 class WorstValue(NamedTuple):
-    """A value of the range profile: its largest magnitude in FP32, and the share of it below FP16's normal range."""
+    """A value of the range profile.
+
+    ``peak``: its largest magnitude in FP32; ``small``: the share of its elements below FP16's normal range, 0 to 1.
+    """
 
     value: str
     peak: float
@@ -30,19 +33,22 @@ class WorstValue(NamedTuple):
 
     @property
     def overflows(self) -> bool:
-        """True if FP16 cannot hold it."""
+        """Return whether the value exceeds FP16's largest number."""
         return self.peak > FP16_MAX
 
 
 @dataclass(frozen=True)
 class HalfStep:
-    """One FP16 step, with the facts of its record as views show them.
+    """An FP16 step of a run, prepared for views.
 
     Attributes:
-        kept_nodes: by rule, the rule that keeps most nodes first; an island search is a rule of its own.
-        trials: number of kept nodes and error of each run of the search.
-        blocks: error of each block that the search tried in FP16, the worst first.
-        tolerance: error that the search accepts; 0 without a search.
+        record: the record of the step.
+        kept_nodes: the nodes that stay in FP32, by rule; the rule with most nodes comes first. The island search counts
+            as a rule.
+        worst: the values of the range profile that fit FP16 worst.
+        trials: for each trial of the search, the number of nodes kept in FP32, and the error.
+        blocks: name and error of each block that the search tried in FP16, the worst first.
+        tolerance: the error that a search accepts, as the step's options set it; 0 if they do not.
     """
 
     record: StepRecord
@@ -54,7 +60,7 @@ class HalfStep:
 
     @property
     def facts(self) -> StepFacts:
-        """The facts of the step."""
+        """The facts in the step's record."""
         return self.record.facts
 
     @property
@@ -64,17 +70,17 @@ class HalfStep:
 
 
 def half_steps(record: RunRecord) -> list[HalfStep]:
-    """Return the FP16 steps of a run."""
+    """Return the FP16 steps of a run, in order; empty if there are none."""
     return [_read(step, step.facts) for step in record.steps if step.facts.casts is not None]
 
 
 def modes(record: RunRecord) -> list[Verdict]:
-    """Return the verdicts, which show the error in each mode; none without an FP16 step."""
+    """Return the verdicts of a run with an FP16 step, which show the error on each device; otherwise an empty list."""
     return record.verdicts if half_steps(record) else []
 
 
 def worst_output(verdict: Verdict) -> OutputMetrics | None:
-    """Return the output with the largest error."""
+    """Return the output with the largest error in a check; ``None`` if the check has no outputs."""
     return max(verdict.outputs, key=lambda o: o.max_rel, default=None)
 
 
@@ -100,5 +106,8 @@ def _by_rule(fp32_nodes: Mapping[str, KeepReason], islands: Mapping[str, str]) -
 
 
 def _number(value: float | None) -> float:
-    """Return infinity for the largest number, as JSON writes it, and for null, as older records write it."""
+    """Return a number of a record, in which JSON cannot hold infinity.
+
+    Records have the largest float for infinity, older records ``None``; both become infinity.
+    """
     return float("inf") if value is None or value >= sys.float_info.max else float(value)

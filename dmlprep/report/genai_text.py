@@ -1,4 +1,4 @@
-"""``genai check`` as text and as JSON, and the proof of a language model as text."""
+"""Show the result of ``genai check`` as text and as JSON, and the proof of a language model as text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dmlprep.report.grouping import finding_lines
 from dmlprep.report.text import show_findings, show_verdicts
 
 FORMAT = 1
-"""Version of the JSON form."""
+"""Version of the form of this JSON."""
 
 
 def lines(check: FolderCheck) -> list[str]:
-    """Return the text of ``genai check``."""
+    """Return the result of ``genai check`` as lines of text: models, memory and findings."""
     config = check.folder.config
     kind = printable(config.type)[:60] or "of no type"
     texts = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]
@@ -64,14 +64,14 @@ def _needs(needs: Needs | None) -> list[str]:
 
 
 def brief_line(check: FolderCheck) -> str:
-    """Return ``folder: 2 errors, 1 warning``."""
+    """Return the result of ``genai check`` as one line: ``folder: 2 errors, 1 warning``."""
     every = [one.severity for record in check.records for one in record.findings]
     parts = [count_text(count, name) for name in ("error", "warning") if (count := every.count(name))]
     return f"{printable(str(check.folder.path))}: {', '.join(parts) or 'no problems'}"
 
 
 def render_json(check: FolderCheck) -> bytes:
-    """Return the folder as indented JSON, UTF-8 (docs/language-models.md)."""
+    """Return the result of ``genai check`` as indented JSON in UTF-8 (docs/language-models.md)."""
     models = []
     for one in check.models:
         placed = None
@@ -93,7 +93,10 @@ def render_json(check: FolderCheck) -> bytes:
 
 
 def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> None:
-    """Print each check with its figures, then the findings; ``brief``: verdicts alone."""
+    """Print each check of the proof with its figures, the findings, and the outcome.
+
+    ``brief``: only the verdicts and the outcome.
+    """
     for check in proof.checks:
         show_verdicts([check.verdict], console, brief=brief)
         if not brief:
@@ -107,7 +110,7 @@ def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> N
 
 
 def figure_lines(check: GenaiCheck) -> Iterator[str]:
-    """Yield the figures of a check, a line for each kind."""
+    """Yield the figures of a check as lines of text: logits, cache, perplexity and generated tokens, if known."""
     if check.logits is not None:
         yield from _logits(check.logits)
     if check.cache is not None:

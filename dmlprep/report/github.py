@@ -1,6 +1,6 @@
-"""Findings as annotations of a GitHub Actions run.
+"""Show findings as annotations of a GitHub Actions run.
 
-GitHub shows ten annotations of each kind a step, so that findings of one code are one annotation here.
+GitHub shows at most ten annotations of each kind for a step. So findings of one code become one annotation.
 
 Source of the form: GitHub Docs, "Workflow commands for GitHub Actions"; the escapes are those of ``@actions/core``.
 """
@@ -19,7 +19,11 @@ _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 
 
 def annotation_lines(record: RunRecord) -> Iterator[str]:
-    """Yield a line for each code of findings, and one for the verdict or the error that ended the run."""
+    """Yield the annotations of a run, one on each line, as workflow commands.
+
+    Each group of findings of the same code, severity and fix has one, and so has each deciding check that did not pass.
+    The last one is the result, or the error that ended the run.
+    """
     for group in grouped(record.all_findings()):
         lines = [group.head, *group.items]
         lines += [f"and {group.left_out} more"] if group.left_out else []
@@ -35,14 +39,17 @@ def annotation_lines(record: RunRecord) -> Iterator[str]:
 
 
 def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each job that is not good; ``inputs`` are the models' paths from the working folder."""
+    """Yield an annotation for each job of a fleet with an exit code other than 0.
+
+    ``inputs``: the path of each job's model, relative to the working folder.
+    """
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
             yield _line("error", path, f"{job.name}: {job.outcome}", job.error)
 
 
 def error_line(title: str, text: str) -> str:
-    """Return an error that belongs to no file."""
+    """Return an annotation for an error that does not belong to a file."""
     return f"::error title={_property(f'dmlprep {title}')}::{_data(text)}"
 
 

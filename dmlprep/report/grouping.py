@@ -1,4 +1,4 @@
-"""Findings for a reader: errors first, those of one code together, and a remedy that several share only once."""
+"""Group findings for readers: errors first, findings of one code together, and a shared fix only once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from dmlprep.portable.printable import printable
 from dmlprep.record import CODES, SEVERITIES, Finding
 
 _SHOWN = 8
-"""Most findings of one code that are shown; the others are counted."""
+"""The most findings of a group that get a line; the others are only counted."""
 
 _NAMED = 4
-"""Nodes that are named if more have the same message."""
+"""The most nodes that are named for one message; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one severity, code and remedy: ``head`` follows the code on the first line.
+    """Findings of the same severity, code and remedy (fix).
 
-    ``items``: a line for each finding, if they differ; ``left_out`` more are not shown. A note has no remedy.
+    Attributes:
+        head: text after the code on the first line: the common message, or a title if the messages differ.
+        items: a line for each finding, if the messages differ.
+        left_out: number of findings without such a line.
+        remedy: the fix; always empty for notes.
     """
 
     severity: str
@@ -31,7 +35,7 @@ class FindingGroup:
 
 
 def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
-    """Return the groups, the severest first, otherwise in the order of the findings."""
+    """Yield the findings in groups; the severest come first, otherwise their order stays."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
         remedy = "" if finding.severity == "note" else finding.remedy
@@ -48,7 +52,7 @@ def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """Return the groups as lines of a terminal."""
+    """Return the findings in groups, as lines of text without colours."""
     lines = []
     for group in grouped(findings):
         lines.append(f"{group.severity} {group.code} {group.head}")
@@ -59,14 +63,20 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _item(finding: Finding) -> str:
-    """Return the message after the node, if it does not name it, and the node's module and source line."""
+    """Return the text of one finding in a group: node, module and source line, and message.
+
+    The node is left out if the message names it.
+    """
     node, source = printable(finding.node), printable(finding.source.beside(finding.node) if finding.source else "")
     names = filter(None, (node if node not in finding.message else "", source))
     return ": ".join(filter(None, ("  ".join(names), finding.message)))
 
 
 def _where(findings: list[Finding]) -> str:
-    """Return the nodes of a group: ``Conv_1, Conv_2  layer1.0.conv2  model.py:16 and 6 more: ``."""
+    """Return the nodes of findings with the same message: ``Conv_1, Conv_2  layer1.0.conv2  model.py:16 and 6 more: ``.
+
+    Without names of nodes, return how many findings there are; empty for one.
+    """
     sources = [(one.node, one.source.beside(one.node) if one.source else "") for one in findings if one.node]
     places = ("  ".join(filter(None, one)) for one in sources)
     names = list(dict.fromkeys(map(printable, places)))

@@ -1,6 +1,7 @@
-"""A run record as one HTML file that loads nothing from elsewhere.
+"""Show a run record as one HTML file that loads nothing from elsewhere.
 
-The ribbon and all charts need no script. The script adds what follows the pointer and the keys, and the graph.
+The ribbon (all nodes in a row, by the place where they run) and the charts need no script. The script adds the graph,
+and reacts to pointer and keys.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dmlprep.report.speed import speed_rows
 
 _SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "page.js")
 _ROWS = 200
-"""Rows of one table; the record has the rest."""
+"""The most rows of a table on the page. The record has all."""
 
 _COLUMNS = ("total", "roles", "operator", "reason", "type", "partition", "inputs", "graph", "module", "place")
 _TEXTS = ("operators", "types", "graphs", "modules", "places")
@@ -43,7 +44,7 @@ _LETTERS = {"dml": "d", "single": "s", "cpu": "c"}
 
 @dataclass(frozen=True)
 class _Group:
-    """Findings of one code."""
+    """The findings of one severity and code; ``page`` is the explanation of the code as HTML."""
 
     code: str
     title: str
@@ -53,10 +54,10 @@ class _Group:
 
 
 def render_html(record: RunRecord) -> str:
-    """Return the record as HTML. Every name of the model is escaped: a model is hostile until checked.
+    """Return the record as an HTML page. All texts of the record are escaped, because a model may be hostile.
 
-    Scripts, styles, addresses and unquoted attributes contain no text of the record. The nodes are in a block of JSON
-    that no name can end.
+    Scripts, styles, URLs and unquoted attributes contain no text of the record. The nodes are in a block of JSON that
+    no name can end.
     """
     half = bool(half_steps(record))
     facts, tables, bench, bisected = record.facts, record.facts.nodes, record.facts.bench, record.facts.bisection
@@ -93,7 +94,10 @@ def render_html(record: RunRecord) -> str:
 
 
 def payload(tables: NodeTables | None, *, half: bool) -> str:
-    """Return JSON without ``<``, ``>`` and ``&`` and with printable names; ``half``: whether the steps make FP16."""
+    """Return the nodes of the models as JSON for the page's script; ``{}`` without nodes.
+
+    The JSON contains no ``<``, ``>`` and ``&``, and names are printable. ``half``: whether the run has FP16 steps.
+    """
     if tables is None:
         return "{}"
     data = [_table(tables.before, "before" if tables.after else "nodes", half=False if tables.after else half)]
@@ -123,9 +127,10 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
 
 
 def _behind_one_another(names: Iterable[str]) -> tuple[str, list[str]]:
-    """Return how many characters each name shares with the one before, and the rest of it.
+    """Compress a list of names: return how many first characters each shares with the name before, and the rests.
 
-    Nodes of one block are next to each other. Only ASCII is shared: beyond it JavaScript counts some characters twice.
+    The counts are one text, separated by spaces. Names of neighbouring nodes often have a common beginning. Only ASCII
+    counts as shared, because JavaScript counts some other characters twice.
     """
     shared, rest, last = [], [], ""
     for name in names:
@@ -161,7 +166,7 @@ def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:
 
 
 def _groups(record: RunRecord) -> list[_Group]:
-    """Return findings by code, the worst severity first."""
+    """Return the findings of a record, grouped by severity and code; the severest come first."""
     findings = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
     groups = []
     for (severity, code), run in groupby(findings, key=lambda f: (f.severity, f.code)):
@@ -172,7 +177,10 @@ def _groups(record: RunRecord) -> list[_Group]:
 
 @cache
 def page_html(code: str) -> Markup:
-    """Return the page of a finding code without its title; empty if there is none. Links to other files become text."""
+    """Return the documentation page of a finding code as HTML, without its title; empty if there is none.
+
+    Links become plain text.
+    """
     try:
         text = page(code)
     except DmlprepError:
@@ -191,6 +199,10 @@ def _renderer() -> MarkdownIt:
 
 
 def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
-    """Write the report, atomically; ``force`` replaces an existing file."""
+    """Write the record as an HTML file, atomically; ``force``: replace an existing file.
+
+    Raises:
+        OutputError: the file exists, or cannot be written.
+    """
     check_output(path, force=force)
     write_file(path, render_html(record).encode(), force=force)

@@ -1,4 +1,4 @@
-"""Findings and errors in the form that MSBuild and Visual Studio read: ``file : error DP001: text``.
+"""Show findings and errors in the form that MSBuild and Visual Studio read: ``file : error DP001: text``.
 
 Source of the form: Microsoft Learn, "MSBuild diagnostic format for tasks".
 """
@@ -16,7 +16,7 @@ from dmlprep.record import RunRecord
 
 
 def lines(record: RunRecord) -> Iterator[str]:
-    """Return a line for each code of warnings and errors, and one with the result, or why there is none."""
+    """Yield a line for each code of warnings and errors, and one with the result, or why there is none."""
     findings = record.all_findings()
     has_error = False
     for code, count in Counter(finding.code for finding in findings).items():
@@ -32,14 +32,14 @@ def lines(record: RunRecord) -> Iterator[str]:
 
 
 def error_line(error: DmlprepError, model: str) -> str:
-    """Return an error that ended the run, for the file that it names, or for the model."""
+    """Return the line for an error that ended the run: for the file that the error names, otherwise for the model."""
     named = bool(error.where) and os.path.isfile(error.where)
     what = error.what if named or not error.where else f"{error.where}: {error.what}"
     return _line(error.where if named else model, "error", error.code, what, error.fix)
 
 
 def _origin(file: str) -> str:
-    """Return the file in a form that is not read as an error, as MSBuild does with ``error: text``."""
+    """Return a file name in a form that MSBuild does not read as a message, even if it begins with ``error``."""
     return f"./{file}" if re.match(r"\s*(error|warning)\b", file, re.IGNORECASE) else file
 
 

@@ -1,4 +1,4 @@
-"""Predictions of ``prepare`` as text: in full for ``plan MODEL``, in short for ``check``."""
+"""Show an outlook, the prediction of the effect of ``prepare``: in full for ``plan MODEL``, in short for ``check``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _CHOSEN = {"placement": ", which keeps the most nodes on DirectML", "option": ",
 
 
 def in_short(outlook: Outlook, model: str) -> list[str]:
-    """Return what ``prepare`` would gain, with its command, and then the memory; empty if it gains nothing."""
+    """Return lines with the gain of ``prepare``, its command, and the memory after it; empty if it gains nothing.
+
+    If ``prepare`` would refuse the model, one line gives the reason.
+    """
     best = outlook.best
     if best.after is None:
         return [f"prepare would refuse this model: {outlook.refused}"]
@@ -42,7 +45,7 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
 
 
 def in_one_line(outlook: Outlook, model: str) -> str:
-    """Return the number of nodes on DirectML afterwards, or the reason why a step refuses the model."""
+    """Return one line: the number of nodes on DirectML after ``prepare``, or the reason why it refuses the model."""
     best = outlook.best
     after = best.after
     if after is None:
@@ -54,7 +57,7 @@ def in_one_line(outlook: Outlook, model: str) -> str:
 
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
-    """Return the text of ``plan MODEL``."""
+    """Return the lines of ``plan MODEL``: sizes, steps, placement, memory, moved and staying nodes, and the command."""
     lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
     lines += _sizes(outlook)
     lines += ["", "steps:"]
@@ -148,7 +151,10 @@ def _copies(number: int) -> str:
 
 
 def memory_line(estimate: MemoryEstimate) -> str:
-    """Return the memory in words: ``about 120.1 MB (weights 102.2 MB, ...), and 107.9 MB shared``."""
+    """Return a memory estimate as one line.
+
+    Example: ``memory of the device: about 120.1 MB (weights 102.2 MB, ...), and 107.9 MB of system memory``.
+    """
     if not estimate.known:
         return f"memory of the device: unknown, {estimate.unknown}"
     parts = [

@@ -1,4 +1,4 @@
-"""The pages of finding codes: ``docs/codes``, as shipped with the package, or the page of a quirk."""
+"""Find the documentation page of a finding code: from ``docs/codes``, which the package contains, or of a quirk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from dmlprep.record import CODES
 
 
 def page(code: str) -> str:
-    """Return the page of a finding code, Markdown; ``UsageError`` if there is no such code."""
+    """Return the documentation page of a finding code (such as ``DP501``) as Markdown.
+
+    Raises:
+        UsageError: there is no such code.
+        InternalError: the page is missing in this installation.
+    """
     if re.fullmatch(r"DP\d{3}", code):
         shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
         if shipped.is_file():

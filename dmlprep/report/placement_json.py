@@ -1,4 +1,4 @@
-"""``check --format json``: where each node runs, findings, versions. Documented in docs/placement.md."""
+"""Show the result of ``check`` as JSON: where each node runs, findings, versions. docs/placement.md documents it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from dmlprep.record import RunRecord
 from dmlprep.record.run_record import headline
 
 FORMAT = 1
-"""Version of this JSON. It increases if a field changes its meaning or is removed."""
+"""Version of the form of this JSON. It increases if a field changes its meaning or is removed."""
 
 NODES = 50_000
-"""Most nodes of one document, of all its models and targets: some 20 MB.
+"""The most nodes in one document, for all its models and targets together: about 20 MB.
 
 Functions let a file of 4 KB have 10,000 nodes, and ``--target all`` lists each of them 16 times.
 """
 
 
 def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:
-    """Return one model on one target as plain values, with at most ``most`` nodes, crossings and names."""
+    """Return the result of ``check`` for one model on one target, as plain values for JSON.
+
+    ``most``: limit on the number of nodes, of crossings (tensors copied between CPU and GPU), and of names of nodes.
+    """
     head: dict[str, object] = {
         "format": FORMAT,
         "dmlprep": record.version,
@@ -73,10 +76,13 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
 
 
 def render(models: list[list[dict[str, object]]], *, several: bool = False) -> bytes:
-    """Return the objects of each model, one for each target; UTF-8.
+    """Return the JSON document in UTF-8.
 
-    One model on one target is its object; on several ``{"format", "targets": [...]}``; of ``several`` models
-    ``{"format", "models": [...]}`` of these.
+    A model on one target is its object. A model on several targets is ``{"format", "targets": [...]}``.
+
+    Args:
+        models: for each model, its objects from ``to_object``, one for each target.
+        several: return ``{"format", "models": [...]}`` with all models; otherwise only the first model is returned.
     """
     each = [objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects} for objects in models]
     whole: dict[str, object] = {"format": FORMAT, "models": each} if several else each[0]

@@ -1,4 +1,4 @@
-"""``check`` as text: plain lines, so that they can be piped."""
+"""Show the result of ``check`` as text: plain lines, which can be piped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from dmlprep.report.grouping import finding_lines
 from dmlprep.report.outlook_text import in_short, memory_line
 
 _NAMED = 3
-"""Modules of a group of nodes that are named."""
+"""The most source modules that are named for a group of nodes."""
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
-    """Return the text of ``check`` for one model on one target."""
+    """Return the result of ``check`` for one model on one target, as lines of text.
+
+    ``placement``: where each node runs; ``None`` if it is unknown.
+    """
     versions = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in sorted(record.opset_before.items()))
     release = (
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
@@ -99,7 +102,7 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
 
 
 def _sources(op: str, nodes: Sequence[PlacedNode]) -> list[str]:
-    """Lines such as ``Gelu  layers.0.mlp.act  model.py:16``, for the first modules that have the nodes."""
+    """Return lines such as ``Gelu  layers.0.mlp.act  model.py:16``, for the first source modules of the nodes."""
     sources = list(dict.fromkeys(node.source for node in nodes if node.source is not None))
     more = [f"          and {len(sources) - _NAMED} more"] if len(sources) > _NAMED else []
     return [f"          {op}  {source}" for source in sources[:_NAMED]] + more
@@ -110,7 +113,11 @@ def _first(node: PlacedNode) -> str:
 
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
-    """Return the table of ``--target all``: a line a release, and the first release that runs all compute."""
+    """Return the lines of the table of ``--target all``: one for each release of ONNX Runtime.
+
+    The last line names the first release from which on DirectML runs all compute nodes. ``rows``: target, run record
+    and placement for each release, oldest first.
+    """
     table = [
         path,
         f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'copies':>10}",

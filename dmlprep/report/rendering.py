@@ -1,4 +1,4 @@
-"""Pages of HTML that load nothing from elsewhere: one style, one script, and text that is never read as HTML."""
+"""Render HTML pages that load nothing from elsewhere: one style, one script, and values that are never read as HTML."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STYLE = "page.css"
 
 
 def render_page(template: str, scripts: Sequence[str], **values: object) -> str:
-    """Render a template of ``report/page`` with scripts of that folder, and values that are escaped and made printable.
+    """Return the page of a template: it and the scripts are files of ``report/page``; values are escaped.
 
-    A content security policy lets the page's own script and style run, by their digests, and nothing else: no file, no
-    address, no text as HTML.
+    A content security policy lets only the page's own script and style run, by their digests. It allows no other file,
+    no URL, and no text as HTML.
     """
     script = "\n".join(["'use strict';", "{", *map(_asset, scripts), "}"])
     style = _asset(_STYLE)
@@ -41,7 +41,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Return the content security policy: only this script and style may run."""
+    """Return the content security policy that lets only this script and this style run."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -60,7 +60,7 @@ def _digest(text: str) -> str:
 
 
 def _escaped(value: object) -> object:
-    """Return a value of the page as escaped text; only ``Markup`` stays as it is."""
+    """Return a value for the page as printable, escaped text; ``Markup`` (trusted HTML) is unchanged."""
     if isinstance(value, Markup):
         return value
     return Markup(html_text(value))

@@ -1,4 +1,8 @@
-"""All nodes of a model as a ribbon: a lane for DirectML, one for the CPU, fused partitions above, copies below."""
+"""Compute the ribbon, a figure of all nodes of a model in a row.
+
+It has a lane for nodes on DirectML, one for nodes on the CPU, fused partitions above, and copies between them below.
+Positions and widths are on a scale of 0 to 1000. A crossing is a tensor that is copied between CPU and GPU.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +16,26 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.nodes import NodeTable, Reason, numbers
 
 WIDTH = 1000.0
-"""Width of a ribbon, and its largest number of columns."""
+"""The width of a ribbon, and its largest number of columns."""
 
 Kind = Literal["dml", "single", "cpu"]
 
 _RANK: dict[Kind, int] = {"dml": 0, "single": 1, "cpu": 2}
 _APART = 120
-"""Most nodes for a ribbon with a cell for each."""
+"""The most nodes for which each gets its own cell."""
 
 _LISTED = 60
-"""Most crossings and groups of nodes in a list."""
+"""The most crossings, and the most groups of nodes on the CPU, in a list."""
 
 _REACH = 13.0
-"""Height of the longest tick."""
+"""The height of the longest tick."""
 
 
 class Cell(NamedTuple):
-    """Nodes side by side that run at the same place; of several in one column the worst: CPU, then FP32."""
+    """Neighbouring nodes that run at the same place.
+
+    If several nodes share a column of the figure, the worst counts: CPU, then FP32 on DirectML.
+    """
 
     kind: Kind
     x: float
@@ -36,7 +43,7 @@ class Cell(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Nodes side by side of one fused partition; ``odd`` changes from one partition to the next."""
+    """Neighbouring nodes of one fused partition; ``odd`` alternates from one partition to the next."""
 
     x: float
     width: float
@@ -44,7 +51,10 @@ class Band(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Tensors that are copied before the node at ``x``; ``height`` grows with the logarithm of their bytes."""
+    """The tensors that are copied between CPU and GPU before the node at ``x``.
+
+    ``height`` grows with the logarithm of their size. ``up``: to DirectML; otherwise to the CPU.
+    """
 
     x: float
     height: float
@@ -52,7 +62,7 @@ class Tick(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """One crossing in the list."""
+    """A tensor that is copied between CPU and GPU, in the list of crossings; ``up``: to DirectML."""
 
     value: str
     up: bool
@@ -63,7 +73,7 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True)
 class Away:
-    """Nodes on the CPU for one reason."""
+    """The nodes of one operator that run on the CPU for the same reason; ``first``: the name of the first one."""
 
     operator: str
     code: str
@@ -75,7 +85,15 @@ class Away:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """The figure of one placement; ``cut`` crossings are not listed. ``apart``: each node has its own cell."""
+    """The figure of one placement, and lists that belong to it.
+
+    Attributes:
+        on_cpu, single: number of nodes on the CPU, and on DirectML in FP32 although the run has FP16 steps.
+        moved: size of all crossings as text.
+        copied, cut: the listed crossings, and the number of crossings that are not listed.
+        away: the nodes on the CPU, by operator and reason.
+        apart: whether each node has its own cell.
+    """
 
     name: str
     table: NodeTable
@@ -95,7 +113,10 @@ _ROLES = {"c": "compute", "s": "shape arithmetic", "k": "control flow", "f": "fo
 
 
 def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
-    """Return where each node runs; ``single``: on DirectML in FP32 although the steps make FP16 (``half``)."""
+    """Return where each node runs: ``dml``, ``cpu``, or ``single`` for nodes in FP32 on DirectML.
+
+    ``half``: whether the run has FP16 steps; otherwise there is no ``single``.
+    """
     return [
         "cpu" if provider == "c" else "single" if half and floats == "s" else "dml"
         for provider, floats in zip(table.providers, table.floats, strict=True)
@@ -103,7 +124,10 @@ def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
 
 
 def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
-    """Return the ribbon of a table, at most ``WIDTH`` cells; ``half``: whether the steps make FP16."""
+    """Return the ribbon for a table of nodes; ``half``: whether the run has FP16 steps.
+
+    It has at most 1000 cells.
+    """
     every = kinds(table, half=half)
     known = [size for size in numbers(table.crossings.nbytes) if size >= 0]
     unknown = table.crossings.total - len(known)
@@ -185,7 +209,7 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
 
 
 def _away(table: NodeTable) -> list[Away]:
-    """Return nodes on the CPU by operator and reason, most first, compute before the rest."""
+    """Return the nodes on the CPU, grouped by operator, reason and role: compute first, then the largest groups."""
     groups: dict[tuple[str, Reason, str], list[int]] = {}
     operator, reason = numbers(table.operator), numbers(table.reason)
     for index, provider in enumerate(table.providers):

@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, for code scanning and editors.
+"""Show findings as SARIF 2.1.0, for code scanning and editors.
 
 Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52.
 Further requirements of code scanning: GitHub Docs, "SARIF support for code scanning". Microsoft's validator is a test.
@@ -25,20 +25,20 @@ from dmlprep.report.pages import page
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _TOOL = f"pkg:generic/dmlprep@{__version__}"
-"""The tool's identity: a package URL, because the project has no web page. Type ``generic``: it is in no registry.
+"""The tool's URI: a package URL, because the project has no web page. The type is ``generic``, for no registry has it.
 
 Source: package-url, purl-spec, PURL-TYPES.
 """
 
 _FULL = 1000
-"""Characters of a description; GitHub takes 1,024."""
+"""The most characters of a description; GitHub accepts 1,024."""
 
 _REGION = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
-"""The start of the file: a model has no lines, and code scanning shows no result without one."""
+"""The region of every result: the start of the file. A model has no lines, but code scanning needs one."""
 
 
 def _uri(path: str) -> str:
-    """Return a URI of a file: relative as it was written, ``file://`` if it is absolute."""
+    """Return the URI of a file: relative for a relative path, ``file://`` for an absolute one."""
     location = Path(path)
     try:
         return location.as_uri() if location.is_absolute() else quote(os.fsencode(location.as_posix()))
@@ -47,18 +47,18 @@ def _uri(path: str) -> str:
 
 
 def _message(text: str) -> str:
-    """Return plain text (section 3.11): printable, and without the form of an embedded link, ``[text](target)``."""
+    """Return a text as a plain message (section 3.11): printable, and without embedded links, ``[text](target)``."""
     return printable(text).replace("](", "] (")
 
 
 def _pascal(title: str) -> str:
-    """Return a rule's name in one word, in Pascal case (section 3.49.7): ``NoDirectmlKernelForThisOperator``."""
+    """Return a title as a rule's name, one word in Pascal case (section 3.49.7): ``NoKernelForThisOperator``."""
     words = "".join(c if c.isalnum() else " " for c in title).split()
     return "".join(word.capitalize() for word in words if word.lower() not in ("a", "an", "the"))
 
 
 def _section(text: str, heading: str) -> str:
-    """Return a section of a page, on one line; empty where there is none."""
+    """Return the text of the section ``heading`` of a Markdown page, on one line; empty if there is none."""
     match = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return " ".join(match[1].split()) if match else ""
 
@@ -107,9 +107,9 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
 
 
 def to_object(records: list[RunRecord]) -> dict[str, object]:
-    """Return a SARIF log with one run for each target, of all models.
+    """Return a SARIF log as plain values, with one run for each command and target, for all models together.
 
-    Code scanning accepts 20 runs, no two of one category.
+    GitHub's code scanning accepts at most 20 runs, and each must have another category.
     """
     of: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -143,5 +143,5 @@ def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
 
 
 def render(records: list[RunRecord]) -> bytes:
-    """Return the log as indented JSON, UTF-8."""
+    """Return the records as a SARIF log: indented JSON in UTF-8."""
     return to_json(to_object(records))

@@ -1,4 +1,4 @@
-"""Measured times of models, as text and as rows and bars of a page."""
+"""Show measured times of models (``bench``): as text, and as rows and bars of the HTML report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmlprep.report.tables import show_table
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """Return a ratio with its interval: ``0.352 (0.341 to 0.36)``; empty for ``None``."""
+    """Return a ratio of times with its confidence interval: ``0.352 (0.341 to 0.36)``; empty for ``None``."""
     if ratio is None:
         return ""
     if ratio.low is None or ratio.high is None:
@@ -25,7 +25,7 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def _cells(one: Timed) -> dict[str, str]:
-    """Return the cells of a model except its times, by the name of the column."""
+    """Return column name -> text for the table cells of a model, except its times."""
     peak = "" if one.device_peak is None else bytes_text(one.device_peak)
     peak += f" + {bytes_text(one.shared_peak)} shared" if peak and one.shared_peak else ""
     return {
@@ -41,7 +41,7 @@ def _cells(one: Timed) -> dict[str, str]:
 
 
 def show_bench(bench: Bench, console: Console) -> None:
-    """Print the result in words, a table of times, one of other facts, and the limits of both."""
+    """Print the result in words, a table of times, a table of other facts, and notes on how they were measured."""
     for text in bench.sentences():
         console.print(Text(printable(text), style="bold"))
     if bench.device:
@@ -63,7 +63,7 @@ def show_bench(bench: Bench, console: Console) -> None:
 
 
 def brief_lines(bench: Bench) -> list[str]:
-    """Return the median of each model, and the result in words."""
+    """Return lines with the median of each model (if there are several), and the result in words."""
     timed = [one for one in bench.models if one.times is not None]
     medians = [f"{one.name}: median {seconds_text(one.times.median)}" for one in timed if one.times]
     return [*(medians if len(medians) > 1 else []), *bench.sentences()]
@@ -87,7 +87,14 @@ def _quantiles(times: Times) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A model on the page: its cells by column, and its bar, the median from p10 (``low``) to p90 (``high``)."""
+    """A model in the HTML report.
+
+    Attributes:
+        not_run: why the model has no times; empty if it has.
+        cells: column name -> text.
+        bar, low, high: length of the bars for the median, the 10th and the 90th percentile of the time, 0 to 100.
+        bare: length of the bar for the median without copies; ``None`` if it was not measured.
+    """
 
     name: str
     sizes: str
@@ -100,7 +107,7 @@ class SpeedRow:
 
 
 def speed_rows(bench: Bench) -> list[SpeedRow]:
-    """Return the rows of the page."""
+    """Return a row for each model, for the HTML report."""
     longest = max((one.times.p90 for one in bench.models if one.times is not None), default=0.0)
     return [_row(one, longest) for one in bench.models]
 

@@ -1,4 +1,4 @@
-"""Tables in a text: on a narrow terminal, cells continue on the next line, and columns in the next table."""
+"""Print tables. On a narrow terminal, cells continue on the next line, and columns continue in a further table."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rich.text import Text
 from dmlprep.portable.printable import inert, printable, shortened
 
 _WHOLE = 24
-"""Characters of the longest piece that is not broken; a path may be longer than a terminal is wide."""
+"""The most characters of a piece of text that is never broken. A path may be longer than a terminal is wide."""
 
 _BETWEEN = 2
-"""Characters between two columns."""
+"""The number of characters between two columns."""
 
 
 def show_table(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left_aligned: Sequence[str] = ()
 ) -> None:
-    """Print rows below bold heads; columns without a text are left out.
+    """Print a table with bold heads. Columns whose cells are all empty are left out.
 
-    The first column, which names the row, and those of ``left_aligned`` are aligned to the left.
-    All others are aligned to the right.
+    The first column, which names the row, and the columns named in ``left_aligned`` are aligned to the left, all others
+    to the right.
     """
     # As text: in a plain string, rich reads text in brackets as a style.
     cells = [[Text(inert(shortened(printable(c)))) if isinstance(c, str) else c for c in row] for row in rows]
@@ -45,20 +45,29 @@ def show_table(
 
 
 def _folded(cell: Text, width: int) -> Text:
-    """Return a cell as its column shows it. A fold may begin a line with ``::``, a command to a CI machine."""
+    """Return a cell, with ``::`` escaped if the cell is broken into lines of ``width`` characters.
+
+    Otherwise a line could begin with ``::``, which is a command in the log of a CI system.
+    """
     if cell.cell_len <= width or "::" not in cell.plain:
         return cell
     return Text(re.sub(":(?=:)", r"\\x3a", cell.plain))
 
 
 def _least(name: str, cells: Sequence[str]) -> int:
-    """Return the least characters of a column: a head is broken between words, a cell after an arrow."""
+    """Return the least width of a column in characters, at most 24.
+
+    The head ``name`` may be broken between words, a cell after an arrow ``->``.
+    """
     pieces = [*name.split(), *(piece.strip() for cell in cells for piece in cell.replace("-> ", "->\n").split("\n"))]
     return min(max(map(len, pieces), default=0), _WHOLE)
 
 
 def _parts(indexes: Sequence[int], least: Mapping[int, int], width: int) -> Iterator[list[int]]:
-    """Yield the columns of each table; the first column is in all."""
+    """Divide columns into tables that fit ``width``: yield the indices of each table's columns.
+
+    The first column is in every table. ``least``: the least width of each column.
+    """
     part = [*indexes[:1]]
     for index in indexes[1:]:
         if len(part) > 1 and sum(least[one] + _BETWEEN for one in part) + least[index] > width:
@@ -69,7 +78,10 @@ def _parts(indexes: Sequence[int], least: Mapping[int, int], width: int) -> Iter
 
 
 def _widths(widths: dict[int, int], least: Mapping[int, int], width: int) -> dict[int, int]:
-    """Return the characters of each column: the widest are narrowed until all fit."""
+    """Narrow the columns of a table until they fit ``width``, and return the width of each in characters.
+
+    The columns with most room are narrowed first, none below its least width.
+    """
     while sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
         index = max(widths, key=lambda one: widths[one] - least[one])
         if widths[index] <= least[index]:

@@ -1,4 +1,4 @@
-"""A run record as text: one line, a summary, or all tables, in colour on a terminal."""
+"""Show a run record as text: one line, a summary, or everything, in colour on a terminal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LEVEL: dict[Level, str] = {"good": "green", "warn": "yellow", "bad": "red"}
 _WORST = 5
 
 _URGENT = 3
-"""Kinds of errors and warnings in a summary."""
+"""The most groups of errors and warnings in a summary."""
 
 PIPED = 120
-"""Characters a line where there is no terminal."""
+"""The width of a line in characters if the output is not a terminal."""
 
 
 def render_text(record: RunRecord) -> str:
-    """Return the whole record in plain text, as ``dmlprep report`` writes it into a file."""
+    """Return the whole record as plain text, as ``dmlprep report`` writes it into a file."""
     written = io.StringIO()
     show_record(record, PlainConsole(file=written, width=PIPED, color_system=None, soft_wrap=True))
     return written.getvalue()
@@ -53,13 +53,13 @@ def _change(before: str, after: str) -> str:
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
-    """Return findings in groups, errors first."""
+    """Print findings in groups, errors first."""
     for group in grouped(findings):
         _show_group(group, console)
 
 
 def _show_group(group: FindingGroup, console: Console, most: int | None = None) -> None:
-    """Print findings of one kind, ``most`` of them."""
+    """Print a group of findings, at most ``most`` of its items (``None``: all), and its fix."""
     line = Text(f"{group.severity} ", style=_COLOUR[group.severity])
     line.append(group.code, style="bold")
     line.append(f" {group.head}", style="default")
@@ -74,7 +74,10 @@ def _show_group(group: FindingGroup, console: Console, most: int | None = None) 
 
 
 def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = False) -> None:
-    """Print a line for each verdict, and one for each output that failed; ``brief``: leave out the device."""
+    """Print a line for each verdict, then its device, its prediction and the outputs that failed.
+
+    ``brief``: only the line of each verdict.
+    """
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
@@ -108,7 +111,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
 
 
 def show_summary(record: RunRecord, console: Console) -> None:
-    """Print the headline, at most three kinds of errors and warnings, and the path of the result."""
+    """Print the headline, at most three groups of errors and warnings, times, and the path of the result."""
     _show_headline(record, console)
     _show_urgent(record, console, ("error", "warning"))
     if record.facts.bench is not None:
@@ -119,7 +122,7 @@ def show_summary(record: RunRecord, console: Console) -> None:
 
 
 def show_briefly(record: RunRecord, console: Console) -> None:
-    """Print the verdict in one line; after a failure also the errors, and the checks that did not pass."""
+    """Print the result of the run in one line; after a failure also the errors, and the checks that did not pass."""
     console.print(Text(brief_line(record)))
     if record.exit_code:
         _show_urgent(record, console, ("error",))
@@ -128,7 +131,7 @@ def show_briefly(record: RunRecord, console: Console) -> None:
 
 
 def _show_urgent(record: RunRecord, console: Console, severities: tuple[str, ...]) -> None:
-    """Print the fix of the error that ended the run, and the first kinds of the other findings."""
+    """Print the fix of the error that ended the run, and the first three groups of findings of these severities."""
     error = record.error or RunError("")
     if error.fix:
         console.print(Text(f"  fix: {printable(error.fix)}", style="dim"))
@@ -161,7 +164,7 @@ def _show_output(record: RunRecord, console: Console) -> None:
 
 
 def show_record(record: RunRecord, console: Console) -> None:
-    """Print the whole record: headline, steps, findings, verdicts, and the path of the result."""
+    """Print the whole record: headline, steps, placement, memory, findings, verdicts, and the path of the result."""
     _show_headline(record, console)
     console.print()
     if record.steps:
@@ -197,7 +200,7 @@ def show_record(record: RunRecord, console: Console) -> None:
 
 
 def show_half(record: RunRecord, console: Console) -> None:
-    """Print the FP16 steps, a few lines each; the HTML report has all of it."""
+    """Print a few lines for each FP16 step of a run; the HTML report has all facts."""
     from dmlprep.report.fp16 import half_steps
 
     for half in half_steps(record):
@@ -218,7 +221,7 @@ def show_half(record: RunRecord, console: Console) -> None:
 
 
 def show_placement(before: PlacementFacts, after: PlacementFacts, console: Console) -> None:
-    """Print the share of nodes and of operations on DirectML, before and after."""
+    """Print a table of the nodes and operations on DirectML, partitions and copies, before and after."""
     rows = [
         (
             name,
@@ -233,7 +236,7 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
 
 
 def _show_bisected(bisection: Bisected, console: Console) -> None:
-    """Print the two models, other settings, the compared values and the files."""
+    """Print the result of a bisection: both models, its settings, the compared values, and the files it wrote."""
     console.print(Text(printable(f"{bisection.candidate} beside {bisection.reference}"), style="bold"))
     for name, outcome, text in bisection.settings:
         console.print(Text(printable(f"  {name}: {outcome}, {text}" if text else f"  {name}: {outcome}")))

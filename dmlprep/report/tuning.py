@@ -1,4 +1,4 @@
-"""The result of ``tune`` as text: the candidates, those that were not tried, and the choice."""
+"""Show the result of ``tune`` as text: the candidates, those that were not tried, and the choice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ _COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "copies", "bytes", "nod
 
 
 def show_tuned(tuning: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:
-    """Print the table, best first, and notes on it; ``brief``: the choice alone, if there is one."""
+    """Print a table of the candidates, notes on it, and the choice.
+
+    Args:
+        with_recipe: also print the chosen recipe.
+        brief: print only the choice, if there is one.
+    """
     if brief and tuning.chosen:
         console.print(_choice(tuning))
         if with_recipe:

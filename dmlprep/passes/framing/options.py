@@ -85,8 +85,8 @@ class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     Attributes:
         activation: the function that is applied to the output first.
         axis: axis of ``softmax``, and of ``argmax`` and ``topk``.
-        take: what the app gets. ``all``: the whole output. ``argmax``: the index of the largest number. ``topk``: the
-            ``top`` largest numbers and their indices. ``picture``: a picture of bytes.
+        take: the part that the app gets. ``all``: the whole output. ``argmax``: the index of the largest number.
+            ``topk``: the ``top`` largest numbers and their indices. ``picture``: a picture of bytes.
         top: how many numbers ``topk`` returns.
         index_type: element type of indices.
         layout: order of the dimensions of a picture.

@@ -58,7 +58,7 @@ def axes_of(node: NodeFacts) -> list[int] | None:
 
 
 def held(node: NodeFacts, index: int) -> Array | None:
-    """The content of the initializer at input ``index``, of any size; ``None`` if the input is no initializer."""
+    """The content of the initializer at input ``index``, of any size; ``None`` for inputs without known content."""
     value = node.ir.inputs[index]
     return np.asarray(value.const_value.numpy()) if value is not None and value.const_value is not None else None
 

@@ -301,7 +301,10 @@ def spread(masks: Sequence[Mask]) -> list[int]:
 
 @lru_cache(maxsize=1)  # the layers of a model read the same mask
 def _computed(value: Value) -> Array | None:
-    """Compute the numbers of a value from constants; ``None`` if they are unknown, not exact, or too many."""
+    """Compute the numbers of a value from constants.
+
+    ``None`` if they are unknown, may differ between machines, or are too many.
+    """
     return _value(value, {}, [_NODES])
 
 

@@ -1,4 +1,4 @@
-"""Replace a node by a function body: of an operator that ONNX defines as a function, or of a model-local function."""
+"""Replace a node by a function body: the body of an operator that is a function in ONNX, or of a model-local one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class CannotLower(Exception):
 
 
 def _content(array: Array) -> bytes:
-    """Key that tells an array from others of the same type and shape: its content, or a hash of it above 4 KiB."""
+    """A key for the content of an array: the bytes themselves, or their hash if the array is larger than 4 KiB."""
     return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
 

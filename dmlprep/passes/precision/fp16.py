@@ -55,7 +55,7 @@ def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a tensor would lose in FP16.
+    """The loss of a tensor if it is rounded to FP16.
 
     Attributes:
         size: number of elements.

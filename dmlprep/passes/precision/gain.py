@@ -27,7 +27,7 @@ _HALF = (ir.DataType.FLOAT16,)
 
 @dataclass(frozen=True)
 class Gain:
-    """What a converted model gains from FP16.
+    """The gain of a converted model from FP16.
 
     Attributes:
         saved: share of the size of the weights that FP16 saves, from 0 to 0.5, in the file or in a session of ONNX
@@ -60,7 +60,7 @@ class Gain:
 
 
 def gained(model: Model) -> Gain:
-    """Measure what a converted model gains from its parts in FP16."""
+    """Measure and return the gain of a converted model from its parts in FP16."""
     built = build(model.ir, Knowledge.swept(model.ir))
     stored = [(t.dtype, t.nbytes) for t in {id(tensor): tensor for tensor in tensors(model.ir)}.values()]
     held = [(value.dtype, nbytes(value) or 0) for value in _held(built) if value.dtype is not None]

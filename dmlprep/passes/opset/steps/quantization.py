@@ -75,7 +75,7 @@ def quantize(b: Builder) -> list[ir.Value | None] | None:
     FP64 is computed in FP64.
 
     Raises:
-        CannotLower: a type is unknown, the precision is no floating-point type, or no arithmetic gives the output type.
+        CannotLower: a type is unknown, the precision is not floating-point, or arithmetic cannot give the output type.
     """
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)

@@ -54,7 +54,7 @@ _KEEP_COUNT = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Ident
 
 
 def _never_empty(b: Builder, value: ir.Value) -> bool:
-    """Return whether a value surely has elements: its shape, or the shape before reshapes and casts, is static."""
+    """Return whether a value surely has elements: its shape, or that before reshapes and casts, is static with no 0."""
     at: ir.Value | None = value
     while at is not None:
         static = b.values.static_shape(at)

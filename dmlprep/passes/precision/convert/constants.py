@@ -29,7 +29,7 @@ _LOW_ENOUGH = FP16_MAX / 8
 """Masks up to this magnitude stay unchanged: the sum of eight still fits FP16."""
 
 _SMALL = 1 << 16
-"""Constants of at most this many elements are read even if only FP32 nodes use them: FP16 nodes may use the result."""
+"""Constants of at most this many elements are read even if only FP32 nodes read them: a mask may reach FP16 nodes."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 """Number of threads that measure constants. numpy works without Python's lock, and each thread reads in pieces."""
@@ -254,9 +254,9 @@ def _below(view: View, one: _Read, constants: Constants) -> None:
 
 
 def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, constants: Constants) -> None:
-    """Keep in FP32 the nodes after ``start``, whose result has the magnitude ``scale``, until it is in range again.
+    """Keep in FP32 the nodes that depend on the result of ``start``, until values are in FP16's range again.
 
-    The nodes are added to ``constants.keep``.
+    ``scale`` is the magnitude of that result. The nodes are added to ``constants.keep``.
     """
     for reader in out_of_range(view, start, scale):
         constants.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
@@ -283,10 +283,10 @@ def _variances(view: View, one: _Read, constants: Constants) -> None:
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
-    """The nodes after ``start`` that carry its result to a division, a logarithm or an overflow; empty if none does.
+    """The nodes after ``start`` that must stay in FP32 because they rely on an epsilon that FP16 would lose.
 
-    ``floor`` is the lower bound (epsilon) that ``start`` gives its result. Only nodes where the bound or its image is
-    outside FP16's safe range are listed.
+    ``start`` adds the epsilon ``floor`` to a value, or bounds the value by it. The nodes carry the result to a division
+    or a logarithm, which the epsilon protects. Empty if there is none.
     """
     chain: list[ir.Node] = []
     stack = [(start, floor)]

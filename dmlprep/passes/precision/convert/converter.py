@@ -39,7 +39,7 @@ class Converted:
         kept_fp32: name of each floating-point node that stays in FP32 -> the reason.
         rules: name of a rule -> how many nodes it keeps in FP32.
         casts: number of Cast nodes between floating-point types in the result.
-        findings: what happened to constants (DP401, DP402, DP408).
+        findings: the changes to constants, and their losses (DP401, DP402, DP408).
     """
 
     changed: bool

@@ -23,7 +23,7 @@ class Plan:
 
     Attributes:
         full: nodes that stay in FP32, each with the reason.
-        constants: what happens to each constant.
+        constants: the decisions about constants.
         keep_io: which graph inputs and outputs keep their types.
         half_weights: whether a large weight that is read in both types may be stored in FP16 only.
     """

@@ -246,8 +246,8 @@ def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
     """Carry out rescalings in place: change constants, and insert divisions. Large tensors are scaled when read.
 
     Returns:
-        the rescalings that were carried out. One that shares constants or values with an earlier one is left for the
-        next plan.
+        the rescalings that were carried out. A rescaling that shares constants or values with an earlier one is left
+        for the next plan.
     """
     names = Names(model)
     touched: set[ir.Value] = set()

@@ -99,7 +99,7 @@ class _Rewriter:
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
     def _plain_cast(self, node: ir.Node) -> None:
-        """Turn a CastLike into a Cast in place: its second input may become FP16, but its result must keep its type."""
+        """Turn a CastLike into a Cast, in place: its second input may become FP16, but its result keeps its type."""
         if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
             return
         node.op_type = "Cast"

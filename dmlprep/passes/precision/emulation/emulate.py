@@ -108,7 +108,7 @@ def forget_symbolic_shapes(model: Model) -> None:
     """Remove, in place, shapes with dimension names from all values but the inputs and outputs of graphs.
 
     ONNX Runtime lets values of the same named size share memory. Some exporters give a dimension of an output the name
-    of an input's dimension of another size. If such an output becomes an inner value, the run fails.
+    of an input's dimension of another size. If the output becomes an inner value, the run fails.
     """
     for _, graph in graphs(model.ir):
         ends = {id(v) for v in (*graph.inputs, *graph.outputs)} if isinstance(graph, ir.Graph) else set()

@@ -13,8 +13,8 @@ _PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Find every Sin and Cos, and the nodes that compute their angles from positions.
 
-    Positions are integers in floats, floating-point graph inputs (the time step of a diffusion model), and running sums
-    (the phase in a vocoder, which grows with the length of the signal).
+    Positions are integers in floats, floating-point graph inputs (the time step of a diffusion model), and running
+    sums. An example of a running sum is the phase in a vocoder, which grows with the length of the signal.
     """
     starts = [v for v in view.model.graph.inputs if view.wide(v)]
     starts += [v for node in view.order if node.op_type == "CumSum" for v in node.outputs if view.wide(v)]

@@ -11,8 +11,8 @@ from dmlprep.passes.precision.view import NodeReasons, View
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Find quantize and dequantize nodes, nodes that compute their scales, and nodes that read dequantised values.
 
-    A DequantizeLinear of a stored weight is left out, and so are its readers: they compute in FP16 as with FP16
-    weights, and FP32 scales would widen the whole weight to FP32.
+    A DequantizeLinear of a stored weight is left out, and so are its readers. They compute in FP16 as with FP16
+    weights. FP32 scales would widen the whole weight to FP32.
     """
     version = view.model.ir_version
     for node in view.order:

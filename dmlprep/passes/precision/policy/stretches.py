@@ -36,7 +36,7 @@ def scale_makers(
 def through_moves(value: ir.Value | None) -> ir.Node | None:
     """Go back from a value over nodes that only move or cast it, and return the node that computes it.
 
-    ``None`` if that is no node, but a graph input or an initializer.
+    ``None`` if the value is a graph input or an initializer.
     """
     node = value.producer() if value is not None else None
     while node is not None and (node.op_type in MOVES or node.op_type == "Cast") and node.inputs[0] is not None:

@@ -40,7 +40,7 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
 def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Value, ...]] | None:
     """The node (Mul or square) that computes ``value``, and its one or two factors.
 
-    ``None`` if ``value`` is no product, or if a factor is constant.
+    ``None`` if ``value`` is not a product, or if a factor is constant.
     """
     node = value.producer() if value is not None else None
     if node is None or node.op_type not in ("Mul", "Pow") or not all(view.wide(v) for v in node.outputs):
@@ -56,7 +56,7 @@ def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Valu
 def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:
     """The nodes that compute ``value`` as a mean, perhaps moved or scaled, and the value that is averaged.
 
-    An empty list and ``None`` if ``value`` is no mean.
+    An empty list and ``None`` if ``value`` is not a mean.
     """
     way: list[ir.Node] = []
     for _ in range(_STEPS):

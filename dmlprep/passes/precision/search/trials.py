@@ -132,7 +132,7 @@ class _Journal:
                 ) from error
 
     def _table(self, name: str, keep: Sequence[str]) -> tuple[dict[str, Any], str]:
-        """Return the table and the key of an entry: of a trial if the name is empty, otherwise of a measurement."""
+        """Return the table and the key of an entry. An empty name means a trial, any other name a measurement."""
         digest = hashlib.sha256("\n".join(sorted(keep)).encode()).hexdigest()[:24]
         return (self._stored.measured, f"{name} {digest}") if name else (self._stored.trials, digest)
 

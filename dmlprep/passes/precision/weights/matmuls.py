@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass
 class Done:
-    """What was rewritten in a model.
+    """The rewritten nodes of a model.
 
     Attributes:
         written: label of each rewritten MatMul or Gemm -> how its weight was rounded.
