@@ -124,7 +124,7 @@ class Judge:
         # Non-finite values are wrong on any inputs; so is a map with values where the original's has none.
         failed = [m for m in results if not m.passed and (m.output not in reasons or m.non_finite or self._invents(m))]
         if failed:
-            more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
+            more = {1: "", 2: " (and 1 more output)"}.get(len(failed), f" (and {len(failed) - 1} more outputs)")
             reason = describe(failed[0], self._tolerance) + more
             return with_outcome(outcome="failed", reason=reason, findings=[*map(differs, failed), *verdict.findings])
         weak = [_proves_nothing(m, reasons[m.output]) for m in results if m.output in reasons]

@@ -449,6 +449,8 @@ def test_a_wrong_rank_and_a_wrong_size(arrays: dict[str, np.ndarray], bert: Mode
     with pytest.raises(InputError, match="2 dimensions"):
         fit_feeds(bert, [{**arrays, "input_ids": arrays["input_ids"][0]}])
     image = Model.open(fixture("residual_cnn").path)
+    with pytest.raises(InputError, match=r"4 dimensions \['batch', 3, 32, 32\], the feed has shape"):
+        fit_feeds(image, [{"pixel_values": np.zeros((3, 32, 32), np.float32)}])
     with pytest.raises(InputError, match="axis 1 of input 'pixel_values' is 3"):
         fit_feeds(image, [{"pixel_values": np.zeros((1, 4, 32, 32), np.float32)}])
 

@@ -114,6 +114,19 @@ def test_a_failure_names_its_feed_and_mixes_no_numbers(tmp_path: Path) -> None:
     assert alone.feed == ""
 
 
+@pytest.mark.parametrize(("wrong", "more"), [(1, ""), (2, " (and 1 more output)"), (3, " (and 2 more outputs)")])
+def test_a_failure_counts_the_other_outputs_that_fail(wrong: int, more: str, tmp_path: Path) -> None:
+    text = "g (float[4] x) => (float[4] a, float[4] b, float[4] c) { %s }"
+    nodes = [f"{name} = Neg (x)" for name in "abc"]
+    others = [node.replace("Neg", "Exp") if number < wrong else node for number, node in enumerate(nodes)]
+    original, other = (
+        parse(text % " ".join(one), tmp_path / f"{name}.onnx") for name, one in (("a", nodes), ("b", others))
+    )
+    reason = compare(original, other).reason
+    assert reason.endswith(more)
+    assert ("more output" in reason) is bool(more)
+
+
 def test_what_is_not_finite_fails_on_any_inputs(tmp_path: Path) -> None:
     original = _map(tmp_path / "a.onnx", 1, -12)
     text = _MAP.replace("y = Sigmoid (c)", "d = Sigmoid (c)  e = Sub (x, x)  y = Div (d, e)") % (1, -12)

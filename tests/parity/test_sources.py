@@ -62,6 +62,11 @@ def test_a_picture_has_the_layout_size_and_values_of_the_model(photos: Path, tmp
     assert x[0, :, 4, -1].tolist() == [0, 0, 1]
 
 
+def test_a_free_batch_gets_one_picture_in_each_feed(photos: Path, tmp_path: Path) -> None:
+    feeds = made(parse(CNN.replace("float[1,", "float[n,"), tmp_path / "m.onnx"), photos, tmp_path)
+    assert [feed["x"].shape[0] for feed in feeds] == [1, 1, 1, 1]
+
+
 def test_mean_deviation_scale_and_order_of_channels(photos: Path, tmp_path: Path) -> None:
     how = Pictures(mean=[1, 2, 3], deviation=[2], scale=255, colour="bgr", fit="stretch")
     x = made(parse(CNN, tmp_path / "m.onnx"), photos, tmp_path, pictures=how)[0]["x"]
