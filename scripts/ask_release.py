@@ -13,6 +13,7 @@ from typing import Any
 
 
 def main(models: Path, out: Path) -> None:
+    """Write the kernels and the supported versions of the installed ONNX Runtime to a file."""
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 

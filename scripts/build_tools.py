@@ -55,6 +55,7 @@ class Tools:
 
     @property
     def dotnet(self) -> Path:
+        """The program ``dotnet``."""
         return self.home / "dotnet" / "dotnet"
 
     @property
@@ -64,10 +65,12 @@ class Tools:
 
     @property
     def openssl(self) -> Path:
+        """The folder of OpenSSL's libraries, which ``dotnet`` loads."""
         return self.home / "openssl"
 
     @property
     def sarif(self) -> Path:
+        """The program ``Sarif.Multitool``."""
         return self.home / "sarif" / "Sarif.Multitool"
 
     @property
@@ -77,6 +80,7 @@ class Tools:
 
     @property
     def done(self) -> Path:
+        """The file that marks a complete setup."""
         return self.home / f"done-{FORMAT}"
 
     def environment(self) -> dict[str, str]:
@@ -185,6 +189,7 @@ def setup(tools: Tools) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command line, and return the exit code."""
     tools = default()
     match arguments:
         case ["setup"]:

@@ -278,6 +278,7 @@ def expected_not_run() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description="Run the stages of CI, and print a table.")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(stage.name for stage in STAGES))
     try:

@@ -182,6 +182,7 @@ def strip(layout: Layout, folder: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path, help="the archive to write, .tar.xz")
     parser.add_argument("--release", default="", help="release of ONNX Runtime; by default the installed one")

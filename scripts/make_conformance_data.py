@@ -100,10 +100,12 @@ def restamped(model: onnx.ModelProto, key: str) -> onnx.ModelProto:
 
 
 def reason(name: str) -> str:
+    """Return why a case fails without a quirk; empty if that is unknown."""
     return next((why for start, why in UNEXPLAINED.items() if name.startswith(start)), "")
 
 
 def minor(release: str) -> tuple[int, int]:
+    """Return the major and minor version of a release."""
     numbers = release.split(".")
     return int(numbers[0]), int(numbers[1])
 
@@ -145,6 +147,7 @@ def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[s
 
 
 def main(folder: Path) -> int:
+    """Write the data files and the pages from the results in a folder, and return the exit code."""
     models = {case.name: case.model for case in collect_testcases(None) if case.model is not None}
     shown: dict[str, dict[str, list[str]]] = json.loads((folder / "quirks.json").read_text())
     known = json.loads(DATA.read_text(encoding="utf-8"))

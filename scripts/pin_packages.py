@@ -73,6 +73,7 @@ def of_release(asked: str) -> list[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("releases", nargs="+", metavar="RELEASE|NAME==VERSION")
     asked = parser.parse_args(list(arguments))

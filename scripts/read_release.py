@@ -170,6 +170,7 @@ def short(name: str) -> str:
 
 
 def key_of(domain: str, op: str) -> str:
+    """Return the operator's name, with its domain unless that is ONNX's own."""
     return op if domain == "ai.onnx" else f"{domain}::{op}"
 
 
@@ -482,6 +483,7 @@ def read(
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description="Add a release of ONNX Runtime with DirectML to the table of kernels.")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("release", metavar="RELEASE|FILE", help="1.30.0, or a wheel or npm package of it")

@@ -113,10 +113,12 @@ class Bed:
 
     @property
     def python(self) -> Path:
+        """The folder of Python for Windows."""
         return self.home / "python"
 
     @property
     def library(self) -> Path:
+        """The file of the patched ``ucrtbase.dll``."""
         return self.home / "ucrtbase.dll"
 
     def provider(self, package: str) -> Path:
@@ -247,7 +249,7 @@ def _fetch_python(bed: Bed) -> None:
 
 
 class Job:
-    """One separate Windows: a prefix with a copy of the checkout as ``C:\\checkout``."""
+    r"""One separate Windows: a prefix with a copy of the checkout as ``C:\checkout``."""
 
     def __init__(self, bed: Bed, folder: Path, writable_python: bool, packages: Path | None, provider: str) -> None:
         self.bed = bed
@@ -556,6 +558,7 @@ def default_home() -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description="This checkout under CPython for Windows, in the runtime's Wine.")
     parser.add_argument("--home", type=Path, default=default_home(), help="where the pieces are kept")
     parser.add_argument("--package", choices=PACKAGES, default=PACKAGES[0], help="which ONNX Runtime with DirectML")

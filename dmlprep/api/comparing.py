@@ -1,4 +1,4 @@
-"""Compare models: their outputs, the first node that differs, and their times; and make inputs from files."""
+"""Compare models: outputs, the first node that differs, times. Write feeds from pictures, sound or text."""
 
 from __future__ import annotations
 

@@ -46,27 +46,33 @@ class ProgressObserver(Bars, Observer):
             self._console.print(f"{name}: {text}")
 
     def notice(self, text: str) -> None:
+        """Print the text."""
         self._console.print(text)
 
     def runs_code(self, file: str, code: str) -> None:
+        """Print the code's file and name, once for each."""
         if (file, code) not in self._announced:
             self._announced.add((file, code))
             say_code(self._console, file, code)
 
     def step_started(self, name: str, index: int, total: int) -> None:
+        """Show the bar of a step."""
         self._begin(f"{index}/{total} {name}")
 
     def step_progress(self, share: float, text: str) -> None:
+        """Update the bar of the running step."""
         if self._task is not None:
             self._bars.update(self._task, completed=min(share, 1.0), text=text)
 
     def step_finished(self, record: StepRecord) -> None:
+        """Remove the bar of the step, and print its outcome."""
         text: str = record.outcome
         if record.nodes_after != record.nodes_before:
             text += f", {record.nodes_before} -> {record.nodes_after} nodes"
         self._end(text, record.step)
 
     def saving(self, done: int, total: int) -> None:
+        """Show the written bytes."""
         if self._task is None:
             self._begin("save")
         self.step_progress(done / total if total else 1.0, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
@@ -74,21 +80,26 @@ class ProgressObserver(Bars, Observer):
             self._end(f"{total / 1e6:.0f} MB", "save")
 
     def check_started(self, name: str) -> None:
+        """Show the bar of a check."""
         self._begin(name)
 
     def check_finished(self, verdict: Verdict) -> None:
+        """Remove the bar of the check, and print its verdict."""
         source = f", from the cache ({verdict.measured[:10]})" if verdict.measured else ""
         self._end(f"{verdict.outcome}{source}", str(verdict.check))
 
     def measured(self, measurement: Bench) -> None:
+        """Print the number of rounds and their time."""
         self._end(f"{measurement.rounds} rounds in {measurement.seconds:.0f} s", "bench")
 
     def ranking(self, share: float, text: str) -> None:
+        """Update the bar of the ranking."""
         if self._task is None:
             self._begin("rank")
         self.step_progress(share, text)
 
     def ranked(self, count: int, seconds: float) -> None:
+        """Remove the bar of the ranking, and print the number of candidates."""
         self._end(f"{count} candidates in {seconds:.1f} s", "rank")
 
 
@@ -110,20 +121,25 @@ class FleetProgress(Bars, FleetObserver):
         self._total = self._ended = self._bad = 0
 
     def began(self, total: int) -> None:
+        """Show the bar of all jobs."""
         self._total = total
         self._all = self._bars.add_task("jobs", total=total, text="")
 
     def runs_code(self, file: str, code: str) -> None:
+        """Print the code's file and name."""
         say_code(self._console, file, code)
 
     def job_started(self, name: str) -> None:
+        """Show the bar of a job."""
         self._running[name] = self._bars.add_task(shortened(printable(name), _TEXT), total=None, text="")
 
     def job_progress(self, name: str, text: str) -> None:
+        """Update the bar of a job."""
         if name in self._running:
             self._bars.update(self._running[name], text=shortened(printable(text), _TEXT))
 
     def job_ended(self, row: JobRecord) -> None:
+        """Remove the bar of the job, and count it; on a plain console, print its outcome."""
         self._ended += 1
         self._bad += bool(row.exit_code)
         if (task := self._running.pop(row.name, None)) is not None:
@@ -135,6 +151,7 @@ class FleetProgress(Bars, FleetObserver):
             self._console.print(f"{self._ended}/{self._total} {row.name}: {row.word}, {row.seconds:.1f} s")
 
     def job_removed(self, name: str, whole: bool) -> None:
+        """Print whether the folder of a job was removed completely."""
         outcome = "removed" if whole else "not fully removed: it has files of another run or program"
         self._console.print(f"{printable(name)}: {outcome}")
 
@@ -157,6 +174,7 @@ class InstallProgress(Bars):
             self._bars.update(self._task, total=1, completed=1)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show the progress of a stage: ``done`` of ``total``, which is 0 if it is unknown."""
         if self._task is None or stage != self._stage:
             self._finish()
             self._stage = stage

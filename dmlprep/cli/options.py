@@ -44,6 +44,7 @@ class PackGroup(click.Group):
     """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the word ``pack`` if the first argument is not a command."""
         if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["pack", *args]
         return super().parse_args(ctx, args)

@@ -62,20 +62,25 @@ class Guarded(io.TextIOBase):
             self.own.flush()
 
     def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
         return self.own.isatty()
 
     def fileno(self) -> int:
+        """Return the descriptor of the stream."""
         return self.own.fileno()
 
     def writable(self) -> bool:
+        """Return ``True``."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream."""
         return self.own.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
+        """The error handler of the stream's encoding."""
         return self.own.errors
 
 

@@ -136,6 +136,7 @@ class Number(click.FloatRange):
     """A number within bounds. Click's own range takes NaN, which is neither below nor above a bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; refuse infinity and NaN."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)

@@ -121,6 +121,7 @@ class ClusterEngine:
 
     @property
     def room(self) -> int:
+        """The number of tasks that ``submit`` accepts now."""
         return _AHEAD * max(1, self.threads) - len(self._futures)
 
     @property
@@ -146,6 +147,7 @@ class ClusterEngine:
             self._manned = now
 
     def submit(self, task: Task) -> None:
+        """Send a task to the scheduler."""
         self._recount()
         self._futures[task.name] = None
         if self._client.status != "running":
@@ -178,6 +180,7 @@ class ClusterEngine:
         return asked
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
+        """Yield the new events of the workers."""
         for event in waited(self._events, wait, self._pending):
             yield from self._heard(event)
 
@@ -244,6 +247,7 @@ class ClusterEngine:
         return Ended(name, InternalError.exit_code, f"the worker failed: {type(error).__name__}: {error}")
 
     def close(self) -> None:
+        """Cancel the tasks, wait for the running ones to stop, and close the connection."""
         running = self._started & self._futures.keys()
         with contextlib.suppress(Exception):  # the scheduler may have ended
             if pending := [future for future in self._futures.values() if future is not None]:

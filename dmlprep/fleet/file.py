@@ -65,6 +65,7 @@ class FleetFile:
 
     @property
     def folder(self) -> Path:
+        """The folder of the file."""
         return Path(self.file).absolute().parent
 
     @property

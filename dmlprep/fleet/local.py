@@ -66,21 +66,25 @@ class LocalEngine:
 
     @property
     def room(self) -> int:
+        """The number of tasks that ``submit`` accepts now."""
         with self._lock:
             return _AHEAD * self._space.jobs - len(self._waiting) - len(self._running)
 
     def submit(self, task: Task) -> None:
+        """Queue a task, and start it if there is room."""
         self._unheard += 1
         with self._lock:
             self._waiting.append(task)
         self._dispatch()
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
+        """Yield the new events of the processes."""
         for event in waited(self._events, wait, lambda: self._unheard > 0):
             self._unheard -= isinstance(event, Ended)
             yield event
 
     def close(self) -> None:
+        """Drop the queued tasks, kill the running processes, and remove their temporary files."""
         with self._lock:
             self._closed = True
             self._waiting.clear()

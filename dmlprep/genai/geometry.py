@@ -67,7 +67,9 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
         if written is not None and by_number and written not in by_number:
             number, node_path = next(iter(by_number.items()))
             text, remedy = f"{place}.{key} is {written}, but the attention of {file} has {number}", f"write {number}"
-            yield finding("DP851", text, node=node_path, remedy=remedy, file=file, said=written, has=list(by_number))
+            yield finding(
+                "DP851", text, node=node_path, remedy=remedy, file=file, configured=written, has=list(by_number)
+            )
 
 
 def _head_size(node: NodeFacts) -> int:
@@ -104,7 +106,7 @@ def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> I
         if want is not None and known and want not in known.values():
             number, size = next(iter(known.items()))
             text = f"{place}.{key} is {want}, but the cache of {file} has {size}"
-            yield finding("DP851", text, node=layers.keys[number], remedy=f"write {size}", file=file, said=want)
+            yield finding("DP851", text, node=layers.keys[number], remedy=f"write {size}", file=file, configured=want)
 
 
 def _axis(value: Value, axis: int) -> int | None:
@@ -124,7 +126,9 @@ def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts)
     written = config.number("model.vocab_size")
     if written is not None and has is not None and written != has:
         text = f"model.vocab_size is {written}, but {name} of {file} has {has}"
-        yield finding("DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, said=written, has=has)
+        yield finding(
+            "DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, configured=written, has=has
+        )
 
 
 def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
         yield finding("DP847", "tokenizer.json has no known vocabulary", node=file.name, severity="warning")
     elif words and most >= words:
         text = f"tokenizer.json has tokens up to {most}, but model.vocab_size is {words}"
-        yield finding("DP852", text, node=file.name, largest=most, said=words)
+        yield finding("DP852", text, node=file.name, largest=most, configured=words)
 
 
 def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:

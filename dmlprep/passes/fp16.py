@@ -145,7 +145,7 @@ class Fp16Pass(Pass[Fp16Options]):
         if rules:
             text += f" (nodes in FP32: {', '.join(f'{rule} {count}' for rule, count in rules.most_common())})"
         if "little-gain" in self.options.allow or 2 * rules["user"] > len(fp32_nodes):
-            context.report(code, text, kept=len(fp32_nodes))
+            context.report(code, text, fp32_nodes=len(fp32_nodes))
             return
         fix = smaller_question(facts, self.options.tolerance)
         anyway = 'allow = ["little-gain"] in step.fp16 writes the file anyway'

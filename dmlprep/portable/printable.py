@@ -39,10 +39,10 @@ _JSON_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    """Return ``text`` on one line, with an escape for each character that does not print.
+    r"""Return ``text`` on one line, with an escape for each character that does not print.
 
-    Examples are ``\\x1b``, ``\\n`` and ``\\u202e``. A backslash stays unchanged, so Windows paths stay paths and text
-    does not grow. A byte of a path that is not UTF-8 becomes an escape such as ``\\xff``.
+    Examples are ``\x1b``, ``\n`` and ``\u202e``. A backslash stays unchanged, so Windows paths stay paths and text
+    does not grow. A byte of a path that is not UTF-8 becomes an escape such as ``\xff``.
     """
     return _HIDDEN.sub(_escape, text)
 
@@ -65,7 +65,7 @@ def paragraph(text: str) -> str:
 
 
 def inert(text: str, before: str = "") -> str:
-    """Return ``text`` without commands to CI systems: ``\\x3a:`` for ``::``, ``#\\x23[`` for ``##[``.
+    r"""Return ``text`` without commands to CI systems: ``\x3a:`` for ``::``, ``#\x23[`` for ``##[``.
 
     ``before`` is the part of the line that is already written; it is not returned. A command that begins in it is
     broken up in ``text``.
@@ -119,9 +119,9 @@ def json_safe(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return JSON or TOML text whose strings have no commands to CI systems, and read back unchanged.
+    r"""Return JSON or TOML text whose strings have no commands to CI systems, and read back unchanged.
 
-    ``##[`` becomes ``#\\u0023[``.
+    ``##[`` becomes ``#\u0023[``.
     """
     return _JSON_COMMAND.sub(r"#\\u0023", text)
 

@@ -221,11 +221,14 @@ else:
     class Job:
         """A job that does nothing, for systems other than Windows: process groups do its work."""
 
-        def add(self, process: Any) -> None: ...
+        def add(self, process: Any) -> None:
+            """Do nothing."""
 
-        def limit_memory(self, limit: int) -> None: ...
+        def limit_memory(self, limit: int) -> None:
+            """Do nothing."""
 
-        def end(self) -> None: ...
+        def end(self) -> None:
+            """Do nothing."""
 
         def private_bytes(self) -> int:
             """Return 0: unknown on this system."""

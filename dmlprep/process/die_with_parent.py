@@ -25,7 +25,10 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9  # signal imports enum, and contextlib functo
 
 
 def main(arguments: list[str]) -> None:
-    """Make this process the program of ``arguments``, or exit with 1 if the parent has already ended."""
+    """Run a program in this process that dies with its parent; exit with 1 if the parent has already ended.
+
+    ``arguments``: the process id of the parent, then the program, as in the table of this module.
+    """
     parent, *program = arguments
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):

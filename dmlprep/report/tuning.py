@@ -19,7 +19,7 @@ def show_tuned(tuning: Tuned, console: Console, *, with_recipe: bool, brief: boo
 
     Args:
         with_recipe: also print the chosen recipe.
-        brief: print only the choice, if there is one.
+        brief: print only the choice (and its recipe). Without a choice, the table and the notes are printed anyway.
     """
     if brief and tuning.chosen:
         console.print(_choice(tuning))

@@ -204,6 +204,7 @@ def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = N
 
 
 def status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
+    """Return the status for the results of the self-test."""
     failures: Sequence[str] = known["failures"]
     facts: Mapping[str, str] = known["facts"]
     fp16 = Fp16Traits(**known["fp16"])
@@ -285,6 +286,7 @@ def _no_adapter(session: SessionOptions) -> DmlStatus | None:
 
 
 def windows_host(tested: Mapping[_Which, Sequence[str]]) -> SessionHost:
+    """Return the host of DirectML sessions on Windows."""
     return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), tested)
 
 

@@ -34,9 +34,11 @@ class EvaluatorWorker(Worker):
         super().__init__(device, exchange, out, ort=_Numpy)
 
     def hello(self) -> None:
+        """Report the version of onnx."""
         self.say("device", "onnx", onnx.__version__)
 
     def load(self, number: str, model: str) -> None:
+        """Load a model, and report its inputs and outputs."""
         from onnx.reference import ReferenceEvaluator
 
         self.options = {}
@@ -53,10 +55,12 @@ class EvaluatorWorker(Worker):
                 self.say(word, value.name, *_described(value.type))
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
+        """Read an input from its file."""
         # bfloat16 and similar types are numpy types here (ml_dtypes), not values of ONNX Runtime.
         self.feed_value(name, read_tensor(self.exchange / file, kind, tuple(map(int, dims)), mapped=True))
 
     def run(self, number: str) -> None:
+        """Run a model, and report its results."""
         feeds, names = self.fed()
         session = self.sessions[number]
         names = names or list(session.output_names)

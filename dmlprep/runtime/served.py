@@ -264,6 +264,7 @@ def _facts(answer: list[list[str]]) -> dict[str, str]:
 
 
 def option_lines(options: SessionOptions) -> list[list[str]]:
+    """Return the worker's ``option`` lines for the options of a session."""
     names = ("optimization", "threads", "log_level")
     sent: dict[str, object] = {name: getattr(options, name) for name in names}
     flags = ("profile", "record_placement", "unfused", "disable_metacommands", "cpu_fallback")

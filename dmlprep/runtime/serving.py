@@ -105,9 +105,11 @@ class Worker:
         self.files = 0
 
     def say(self, *fields: str) -> None:
+        """Write one line of an answer."""
         self.out.write(encode(fields))
 
     def hello(self) -> None:
+        """Report the versions, the providers and the device."""
         self.say("device", "onnxruntime", self.ort.__version__)
         self.say("device", "providers", ",".join(self.ort.get_available_providers()))
         if self.device == "dml":
@@ -122,6 +124,7 @@ class Worker:
         confine(read=[*paths, self.exchange], write=[self.results])
 
     def load(self, number: str, model: str) -> None:
+        """Open a session, and report its inputs and outputs."""
         options, self.options = self.options, {}
         settings = self.ort.SessionOptions()
         prefix = self.results / f"profile{number}"
@@ -167,6 +170,7 @@ class Worker:
         return model.read_bytes()
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
+        """Read an input from its file."""
         exotic = kind in _EXOTIC
         bits = f"uint{numpy_dtype(kind).itemsize * 8}" if exotic else kind
         value: object = read_tensor(self.exchange / file, bits, tuple(map(int, dims)), mapped=True)
@@ -175,6 +179,7 @@ class Worker:
         self.feed_value(name, value)
 
     def feed_value(self, name: str, value: object) -> None:
+        """Set the value of an input, or add it to a sequence."""
         if name in self.sequences:
             self.sequences[name].append(value)
         else:
@@ -206,9 +211,11 @@ class Worker:
         return Bound(names, values, lambda: session.run_with_ort_values(names, values), values=True)
 
     def run(self, number: str) -> None:
+        """Run a session with the present inputs."""
         self.say_run(self.take(number))
 
     def say_run(self, request: Bound) -> None:
+        """Run a request, and report its results."""
         try:
             results = request.call()
         except Exception as error:
@@ -217,9 +224,11 @@ class Worker:
             self.answer(name, result)
 
     def bind(self, number: str) -> None:
+        """Keep the present inputs, so that later runs reuse them."""
         self.bound[number] = self.take(number)
 
     def hold(self, number: str, how: str) -> None:
+        """Allocate the values that a session carries from step to step."""
         rows, self.carried = self.carried, []
         self.held.pop(number, None)  # before the new values are allocated
         adapter = (self.adapter or 0) if self.device == "dml" else None
@@ -229,6 +238,7 @@ class Worker:
             raise Refused("run", error_text(error)) from error
 
     def step(self, number: str) -> None:
+        """Run one step of a session with its carried values."""
         request, held = self.take(number), self.held.get(number)
         if held is None or not request.values:
             raise Refused("run", "nothing is held" if held is None else "a step accepts only tensors")
@@ -283,6 +293,7 @@ class Worker:
         return bound.on_device
 
     def memory(self) -> None:
+        """Report the peak memory of the process and of the adapter."""
         readings: dict[str, int | None] = dict(peak_memory())
         if self.device == "dml" and self.adapter is not None:
             from dmlprep.portable.dxgi import memory_in_use
@@ -295,6 +306,7 @@ class Worker:
                 self.say("memory", key, str(count))
 
     def close(self, number: str) -> None:
+        """Close a session."""
         for kind in (self.bound, self.held, self.sessions):
             kind.pop(number, None)
 
@@ -310,6 +322,7 @@ class Worker:
             self.value(name, result)
 
     def value(self, name: str, result: object) -> None:
+        """Write a result to a file, and report its type and shape."""
         self.files += 1
         file = f"out{self.files}"
         path = self.results / file
@@ -330,6 +343,7 @@ class Worker:
         self.say("value", name, kind, file, *(str(size) for size in shape))
 
     def placement(self, number: str) -> None:
+        """Report the provider of each node."""
         session = self.sessions[number]
         if not hasattr(session, "get_provider_graph_assignment_info"):
             raise Refused("run", f"onnxruntime {self.ort.__version__} does not record placement; 1.24 does")
@@ -338,6 +352,7 @@ class Worker:
                 self.say("node", part.ep_name, node.op_type, node.domain, node.name)
 
     def timings(self, number: str) -> None:
+        """End the profile, and report the name of its file."""
         self.say("file", Path(self.sessions[number].end_profiling()).name)
 
     def handle(self, fields: list[str]) -> bool:

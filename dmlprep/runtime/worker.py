@@ -26,6 +26,7 @@ def alone() -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Serve requests on standard input until it ends."""
     exchange, device = arguments
     if device != "evaluator":  # the evaluator reads models like the rest of dmlprep
         alone()

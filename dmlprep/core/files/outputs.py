@@ -76,9 +76,9 @@ def windows_name_problem(name: str) -> str:
 
 
 def windows_problem(path: PureWindowsPath, *, long_paths: bool, folder: bool = False) -> tuple[str, str]:
-    """Return why Windows does not allow this absolute path, and the fix; both empty if it does.
+    r"""Return why Windows does not allow this absolute path, and the fix; both empty if it does.
 
-    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine.
+    Drives, shares (``\\server\share``) and extended paths (``\\?\C:\...``) are fine.
 
     Args:
         long_paths: Windows accepts paths of more than 260 characters.

@@ -29,7 +29,7 @@ class NotUtf8(Unfit):
 
 
 def decode_text(data: bytes) -> str:
-    """Return the content of a text file as a string, with ``\\n`` as line ends and without the byte-order mark.
+    r"""Return the content of a text file as a string, with ``\n`` as line ends and without the byte-order mark.
 
     Raises:
         NotUtf8: the bytes are neither UTF-8 nor UTF-16 with a byte-order mark.
@@ -53,7 +53,7 @@ def decode_text(data: bytes) -> str:
 
 
 def read_text(path: Path, limit: int = DOCUMENT_BYTES) -> str:
-    """Return the text of a file of at most ``limit`` bytes, with ``\\n`` as line ends.
+    r"""Return the text of a file of at most ``limit`` bytes, with ``\n`` as line ends.
 
     Raises:
         OSError: the file cannot be read.

@@ -104,7 +104,7 @@ def _finite(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """Return a copy of builtins in which lone surrogates and zero bytes are escaped text (``\\x00``)."""
+    r"""Return a copy of builtins in which lone surrogates and zero bytes are escaped text (``\x00``)."""
     if isinstance(value, str):
         return _LOST.sub(lambda match: printable(match.group()), value)
     if isinstance(value, dict):

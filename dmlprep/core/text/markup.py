@@ -20,9 +20,9 @@ def html_text(content: object) -> str:
 
 
 def xml_text(content: object) -> str:
-    """Return ``content``, escaped for an XML element or a quoted attribute, on one line and unshortened.
+    r"""Return ``content``, escaped for an XML element or a quoted attribute, on one line and unshortened.
 
-    Characters that do not print become visible escapes such as ``\\x1b``. They include all that XML 1.0 does not allow
+    Characters that do not print become visible escapes such as ``\x1b``. They include all that XML 1.0 does not allow
     (section 2.2).
     """
     return printable(str(content)).translate(_ENTITIES).replace(*_COMMAND)

@@ -24,10 +24,10 @@ def command_line(*words: str | PurePath) -> str:
 
 
 def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> str:
-    """Return one word for a shell, quoted if necessary.
+    r"""Return one word for a shell, quoted if necessary.
 
     Characters that do not print, and commands to CI systems, are written as escapes that bash, zsh and POSIX of 2024
-    read (``$'\\x1b'``). On Windows, a word that no quotes protect in both cmd and PowerShell is replaced by the
+    read (``$'\x1b'``). On Windows, a word that no quotes protect in both cmd and PowerShell is replaced by the
     placeholder ``NAME``. A path that begins with a hyphen, which would be an option, becomes ``./-path``.
     """
     if isinstance(text, PurePath):

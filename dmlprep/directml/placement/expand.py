@@ -86,6 +86,7 @@ def _count(nodes: Iterable[onnx.NodeProto]) -> int:
 
 
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
+    """Return the function body that ONNX's schema has for a node; ``None`` if it has none or a type is unknown."""
     schema = schema_of(node.domain, node.op, node.since)
     if schema is None:
         return None

@@ -83,7 +83,7 @@ class Value:
 
     @property
     def numpy_type(self) -> np.dtype:
-        """numpy's type of the elements; only for a tensor whose type is known."""
+        """The numpy type of the elements; only for a tensor whose type is known."""
         return ir.DataType[self.type.upper()].numpy()
 
     @property

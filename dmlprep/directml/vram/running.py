@@ -46,6 +46,7 @@ class Tensors:
     down: list[int] = field(default_factory=list)
 
     def add(self, held: Held, first: int, last: int) -> None:
+        """Add a buffer that is in memory from step ``first`` to step ``last``."""
         self.buffers.append(Buffer(held.name, held.nbytes, first, last))
         self.about.append(held)
 

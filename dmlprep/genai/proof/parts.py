@@ -28,9 +28,11 @@ _TOLERANCES = {"fp32": "fp32-{device}", "fp16": "fp16-{device}", "int8": "quanti
 def part_checks(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, on_cpu: SessionOptions
 ) -> Iterator[GenaiCheck]:
-    """Compare each model that is not the decoder with its original; yield a check for each, on each device.
+    """Compare each model that is not the decoder with its original; yield a check for each model and device.
 
-    The checks are named by section (``encoder on dml``). ``on_cpu`` has the options of sessions on the CPU.
+    The devices are the CPU and, if the request is for DirectML, DirectML. The checks are named by section
+    (``encoder on dml``). Sections that share a file get one check, named by the first. A check is ``not-run`` if no
+    inputs can be generated. ``on_cpu`` has the options of sessions on the CPU.
 
     Raises:
         InputError: a model cannot be read.

@@ -55,6 +55,7 @@ _WHOLE = (2**31 - 1, 2**63 - 1)
 
 
 def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Slice."""
     data = required(inputs[0])
     starts, ends = ints(inputs, attributes, 1, "starts"), ints(inputs, attributes, 2, "ends")
     if starts is None or ends is None:
@@ -85,6 +86,7 @@ def slice_of(start: int, end: int, step: int, size: int) -> slice:
 
 
 def gathered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Gather."""
     data, indices = required(inputs[0]), required(inputs[1])
     axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
     if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
@@ -93,20 +95,24 @@ def gathered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def joined(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Concat."""
     return np.concatenate([required(a) for a in inputs], int(attributes.get("axis", 1)))
 
 
 def unsqueezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Unsqueeze."""
     data, axes = required(inputs[0]), ints(inputs, attributes, 1, "axes") or []
     return np.expand_dims(data, tuple(axes)) if axes else data
 
 
 def squeezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Squeeze."""
     data, axes = required(inputs[0]), ints(inputs, attributes, 1, "axes")
     return np.squeeze(data) if axes is None else np.squeeze(data, tuple(axes))
 
 
 def reshaped(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Reshape."""
     data, shape = required(inputs[0]), ints(inputs, attributes, 1, "shape") or []
     if not attributes.get("allowzero", 0):
         shape = [data.shape[i] if v == 0 else v for i, v in enumerate(shape)]
@@ -114,6 +120,7 @@ def reshaped(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def flattened(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Flatten."""
     data = required(inputs[0])
     axis = int(attributes.get("axis", 1))
     axis = axis + data.ndim if axis < 0 else axis
@@ -121,17 +128,20 @@ def flattened(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def expanded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Expand."""
     data = required(inputs[0])
     return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(int(v) for v in required(inputs[1]))))
 
 
 def tiled(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Tile."""
     if version < 6:
         raise Uncertain("Tile of opset 1")
     return np.tile(required(inputs[0]), required(inputs[1]))
 
 
 def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Array] | None:
+    """Evaluate Split."""
     data = required(inputs[0])
     axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
     sizes = ints(inputs, attributes, 1, "split")
@@ -145,11 +155,13 @@ def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Arr
 
 
 def nonzero(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate NonZero."""
     data = required(inputs[0])
     return np.stack(np.nonzero(data.reshape(1) if data.ndim == 0 else data)).astype(np.int64)
 
 
 def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate ScatterND."""
     if attributes.get("reduction", "none") not in ("none", b"none"):
         raise Uncertain("a reduction")
     data, indices, updates = required(inputs[0]).copy(), required(inputs[1]), required(inputs[2])
@@ -167,6 +179,7 @@ def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate GatherElements."""
     data, indices = required(inputs[0]), required(inputs[1])
     return np.take_along_axis(data, indices, axis_of(int(attributes.get("axis", 0)), data.ndim))
 
@@ -186,6 +199,7 @@ def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Arr
 
 
 def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Pad with a constant."""
     data, pads = required(inputs[0]), ints(inputs, attributes, 1, "pads")
     value = inputs[2] if len(inputs) > 2 else None
     if version < 11 or pads is None or len(inputs) > 3 or attributes.get("mode", "constant") != "constant":
@@ -197,6 +211,7 @@ def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def triangle(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """Evaluate Trilu."""
     k = inputs[1] if len(inputs) > 1 else None
     offset = 0 if k is None else int(k.reshape(-1)[0])
     return (np.triu if attributes.get("upper", 1) else np.tril)(required(inputs[0]), offset)

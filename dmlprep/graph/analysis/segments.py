@@ -41,7 +41,10 @@ class Segment:
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield every value that a node reads, also from inside its bodies."""
+    """Yield every value that a node or the nodes of its bodies read, and the outputs of its bodies.
+
+    Values of the bodies themselves are included. A value may come more than once.
+    """
     stack = [node]
     while stack:
         current = stack.pop()

@@ -105,11 +105,13 @@ class Budget:
 
     @property
     def most_bytes(self) -> int:
+        """The bytes allowed in total: the limit, or by default a number that grows with the model's files."""
         limit = self.limits.made_bytes
         return BYTES + BYTES_PER_BYTE * self.file_bytes if limit is None else limit
 
     @property
     def most_nodes(self) -> int:
+        """The nodes allowed in total: the limit, or by default a number that grows with the model's nodes."""
         limit = self.limits.made_nodes
         return NODES + NODES_PER_NODE * self._nodes if limit is None else limit
 

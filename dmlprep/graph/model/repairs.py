@@ -1,6 +1,8 @@
-"""Repair models in memory that ONNX Runtime accepts but onnx's checker refuses, and report each repair as a finding.
+"""Repair models in memory that ONNX Runtime accepts but onnx's checker refuses, and report the repairs as findings.
 
-Only unambiguous faults are repaired: the order of nodes, domains with a single version, types that can be inferred.
+Only unambiguous faults are repaired: the order of nodes; missing opset versions and names of graphs; an IR version that
+is too low; missing types and shapes of graph outputs; shapes that contradict onnx's inference. Some faults are only
+reported: inputs without a rank, operators that only ONNX Runtime defines, and random numbers.
 ONNX Runtime's behaviour was measured with 1.24 to 1.31. The file itself is never modified.
 """
 

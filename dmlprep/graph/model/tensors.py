@@ -136,6 +136,7 @@ class MappedTensor(LazyTensor):
         return self.length
 
     def map_bytes(self, start: int, length: int) -> NDArray[np.uint8]:
+        """Return ``length`` bytes of the tensor, mapped from its file."""
         if length == 0:
             return np.empty(0, np.uint8)
         page = mmap.ALLOCATIONGRANULARITY
@@ -167,6 +168,7 @@ class MappedTensor(LazyTensor):
         return self._as_numpy(self.map_bytes(start * size, (stop - start) * size), (stop - start,))
 
     def tobytes(self) -> bytes:
+        """Return the bytes, read from the file."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             read = file.read(self.length)
@@ -175,6 +177,7 @@ class MappedTensor(LazyTensor):
         return read
 
     def tofile(self, file: BinaryIO) -> None:
+        """Copy the bytes into another file."""
         copy_range(self.path, self.offset, self.length, file)
 
     def __repr__(self) -> str:
@@ -192,15 +195,19 @@ class ReshapedTensor(LazyTensor):
 
     @property
     def nbytes(self) -> int:
+        """The number of bytes."""
         return int(self.source.nbytes)
 
     def numpy(self) -> Array:
+        """Return the array with the new shape."""
         return np.asarray(self.source.numpy()).reshape(tuple(self.shape.numpy()))
 
     def tobytes(self) -> bytes:
+        """Return the bytes of the source."""
         return self.source.tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
+        """Write the bytes of the source into a file."""
         write_to(self.source, file)
 
 

@@ -81,10 +81,12 @@ class _Chains:
         return sorted(behind, key=self.nodes.__getitem__, reverse=True)
 
     def worth(self, ends: list[ir.Value], limit: int) -> bool:
-        """Return True if folding the values ``ends`` into constants makes the model smaller.
+        """Return whether to fold the values ``ends`` into constants.
 
-        If their chain reads weights, ``ends`` must be smaller than the weights that become unused. Otherwise each end
-        must have at most ``limit`` bytes, and an intermediate value more than that.
+        If their chain reads weights, ``ends`` together must be smaller than the weights that become unused. Otherwise
+        each end must have at most ``limit`` bytes, and an intermediate value more than that; the file may then grow.
+        False for graph outputs, for more than ``_MOST_NODES`` nodes, and if a value exceeds ``_LARGEST_LINK`` or has an
+        unknown size.
         """
         cone = self.cone(ends)
         if not ends or len(cone) > _MOST_NODES or any(v.is_graph_output() for v in ends):
@@ -114,7 +116,7 @@ class _Chains:
 
 
 def fold_chains(model: Model, runner: Runner, limit: int) -> None:
-    """Replace chains of constants by their results, in place, where that makes the model smaller.
+    """Replace chains of constants by their results, in place, where ``_Chains.worth`` allows it.
 
     Args:
         runner: computes the results.

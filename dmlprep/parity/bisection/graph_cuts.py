@@ -225,16 +225,17 @@ def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
 
 
 def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
-    """Return a copy of a model with only some of its nodes. Values that dropped nodes compute become graph inputs.
+    """Return a copy of a model with only some of its nodes.
 
-    Values that dropped nodes read become graph outputs.
+    A value that a kept node reads from a dropped node becomes a graph input. The graph outputs are the values of kept
+    nodes that dropped nodes read or that were outputs before.
 
     Args:
         keep: indices of the nodes in the main graph to keep; Constant nodes stay if a kept node reads them.
-        values: arrays by name for the values that become inputs.
+        values: arrays by name, with one for each value that becomes an input.
 
     Returns:
-        the model; and ``values``, among which are its inputs.
+        the model; and a copy of ``values``, which may have more names than the model has inputs.
     """
     part = model.copy()
     graph = part.ir.graph

@@ -30,9 +30,9 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a resize: ``matrix`` [rows, source] of float64, divided by ``unit``.
+    """The weights of a resize are ``matrix / unit``; ``matrix`` is float64 [rows, source].
 
-    The numbers of the matrix are whole if ``unit`` is not 1.
+    If ``unit`` is not 1, the numbers in ``matrix`` are whole.
     """
 
     matrix: Array

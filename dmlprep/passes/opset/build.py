@@ -199,19 +199,19 @@ class Builder(GraphBuilder):
         return self.tensor(ir.tensor(data), data)
 
     def typed(self, array: ArrayLike, dtype: int) -> ir.Value:
-        """A new constant: ``array`` converted to the ONNX element type ``dtype``."""
+        """A constant: ``array`` converted to the ONNX element type ``dtype``."""
         return self.const(np.asarray(array).astype(ir.DataType(dtype).numpy()))
 
     def like(self, array: ArrayLike, value: ir.Value) -> ir.Value:
-        """A new constant: ``array`` converted to the element type of ``value``."""
+        """A constant: ``array`` converted to the element type of ``value``."""
         return self.typed(array, self.need_dtype(value))
 
     def ints(self, *numbers: int) -> ir.Value:
-        """A new constant int64[n] with the given numbers."""
+        """A constant int64[n] with these numbers. Equal constants of one builder are the same value."""
         return self.const(np.array(numbers, np.int64))
 
     def scalar(self, number: int) -> ir.Value:
-        """A new constant: an int64 scalar."""
+        """A constant: an int64 scalar."""
         return self.const(np.array(number, np.int64))
 
     def tensor(self, tensor: ir.TensorProtocol, known: Array | None = None) -> ir.Value:

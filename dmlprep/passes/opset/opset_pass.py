@@ -56,6 +56,7 @@ class OpsetPass(Pass[OpsetOptions]):
     bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
+        """Run the pass while the garbage collector is paused."""
         with paused_collector():
             return self._run(model, context)
 

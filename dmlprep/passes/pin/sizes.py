@@ -166,6 +166,7 @@ class ModelDims:
         return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]
 
     def find(self, key: str) -> InputDim:
+        """Return the dimension with the key ``INPUT:AXIS``."""
         name, colon, axis = key.rpartition(":")
         if not colon or name not in self.dims:
             raise self.unknown(key)
@@ -183,6 +184,7 @@ class ModelDims:
         return dims[index]
 
     def unknown(self, key: str) -> UsageError:
+        """Return the error for a key that names no dimension; its fix names the closest key."""
         from difflib import get_close_matches
 
         base = key.rpartition(":")[0] or key

@@ -51,10 +51,11 @@ def defaults_for(project: Project, model: Path) -> Defaults:
 
 
 def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
-    """Return the merged options of several entries for a model.
+    """Merge the options of ``entries``, which all apply to the model already, and return them.
 
-    Later entries override earlier ones; pins and settings are merged by name. Paths in the entries are relative to
-    ``folder``; in the result, they are relative to the working folder.
+    Later entries override earlier ones; pins and settings are merged by name. Keys that are not options are skipped,
+    and so are empty lists. Paths in the entries are relative to ``folder``; in the result, they are relative to the
+    working folder, and ``{name}`` in a feed is the name of ``model``.
     """
     options: dict[str, Any] = {}
     for entry in entries:

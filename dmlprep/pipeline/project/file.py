@@ -38,6 +38,7 @@ class Project:
 
     @property
     def folder(self) -> Path:
+        """The folder of the file."""
         return Path(self.file).absolute().parent
 
     def inside(self, place: Path) -> Path:

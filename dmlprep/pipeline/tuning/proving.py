@@ -47,7 +47,7 @@ class TuneRequest:
         top: largest number of candidates to prove. All of these are proved if times or a kit are requested; otherwise
             the proofs end with the first that passes.
         feeds, session: the user's feeds, and the options of sessions on DirectML.
-        metric: a function that returns the user's metric for a plan, or ``None``.
+        metric: a function that receives a plan; it returns the user's metric, or ``None`` if there is no metric.
         proof: recipe settings that apply to the proofs, but not to the resulting recipe.
         bench_seconds: total time in seconds to time the candidates that passed; ``None``: they are not timed.
     """

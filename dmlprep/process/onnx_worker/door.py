@@ -270,10 +270,12 @@ class Door:
         return self.process
 
     def start(self) -> None:
+        """Start the worker early, so that the first request need not wait."""
         with self._lock, contextlib.suppress(CheckNotRun):  # the first request reports the error
             self._started()
 
     def ask(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        """Return the worker's answer to a request, and end the worker after an error or a large request."""
         size = sum(map(len, parts))
         limits = _limits.get().for_request(size)
         with self._lock:
@@ -302,6 +304,7 @@ class Door:
             threading.Event().wait()
 
     def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        """Return the cached answer to a request, or ask the worker."""
         request = (word.encode(), *parts)
         answer = self._answers.get(request)
         if answer is None:
@@ -342,6 +345,7 @@ class Door:
             process.end()
 
     def end(self) -> None:
+        """End the worker."""
         with self._lock:
             self._end()
 

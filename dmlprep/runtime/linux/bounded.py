@@ -103,15 +103,18 @@ class Forward:
         self._last = b""
 
     def tell(self) -> int:
+        """Return the position."""
         return self._at
 
     def seek(self, position: int) -> None:
+        """Skip to a later position."""
         if position < self._at:
             raise TooLarge("the archive contains backward offsets")
         while self._at < position and self.read(min(CHUNK, position - self._at)):
             pass
 
     def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, or fewer at the end."""
         if not 0 <= size <= CHUNK:
             raise TooLarge(f"a header of {size} bytes")
         while len(self._ready) < size and (piece := next(self._pieces, b"")):

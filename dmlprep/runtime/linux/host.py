@@ -41,6 +41,7 @@ class LinuxHost(SessionHost):
         self._key: str | None = None
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
+        """Open a session with the shader cache of this model."""
         data = _data_folder(path, options or SessionOptions())
         self._locations = external_files(path, data)
         if self._key is None:

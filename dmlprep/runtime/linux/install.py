@@ -103,6 +103,7 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 
 
 def install_into(layout: Layout, source: Source, say: Say) -> str:
+    """Install the missing and the damaged pieces of the runtime, and return its release."""
     manifest = read_manifest(layout)
     broken = broken_pieces(layout, source.release, say)
     if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
@@ -206,6 +207,7 @@ def read_manifest(layout: Layout) -> dict[str, Any]:
 
 
 def compile_programs(layout: Layout) -> None:
+    """Compile the native code in the sandbox, and remove the shaders that depend on it."""
     part, sources = shared_folders.fresh(layout.home / "native.part"), layout.home / "native.sources"
     remove_tree(sources)
     shutil.copytree(NATIVE, sources)
@@ -224,6 +226,7 @@ def compile_programs(layout: Layout) -> None:
 
 
 def make_prefix(layout: Layout) -> None:
+    """Create Wine's prefix in the sandbox."""
     part = shared_folders.fresh(layout.home / "prefix.part")
     empty = shared_folders.fresh(layout.home / "prefix.empty")
     script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
@@ -269,6 +272,7 @@ def _link_libraries(prefix: Beneath, root: Beneath) -> None:
 
 
 def run_or_fail(line: list[str], what: str, limit: float) -> None:
+    """Run a command; raise ``CheckNotRun`` if it fails or takes more than ``limit`` seconds."""
     try:
         result = run_tool(line, limit=limit)
     except subprocess.TimeoutExpired:

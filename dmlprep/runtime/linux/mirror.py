@@ -169,6 +169,7 @@ def file_name(package: Package) -> str:
 
 
 def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: int, address: str) -> str:
+    """Write the body of an answer to a file, and return its SHA-256; refuse a body that is too long or too slow."""
     digest = hashlib.sha256()
     latest = time.monotonic() + 300 + limit / _LEAST_RATE
     done = 0

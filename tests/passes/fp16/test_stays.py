@@ -46,7 +46,7 @@ def test_a_search_that_leaves_most_in_fp32_says_so(tolerance: float, says: bool)
     found = [f for f in context.findings if f.code == "DP409"]
     assert len(found) == says
     if says:
-        assert found[0].facts["kept"] > 30
+        assert found[0].facts["fp32_nodes"] > 30
 
 
 @pytest.mark.slow

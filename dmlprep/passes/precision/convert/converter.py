@@ -62,7 +62,6 @@ def convert(
     """Convert ``model`` to FP16 in place. Model-local functions are inlined.
 
     Args:
-
         target: the target whose DirectML kernels count; ``None``: all operators are assumed to have FP16 kernels.
         level: the policy, which decides what else stays in FP32 (``policy.rules``).
         keep_io: true if all graph inputs and outputs keep their types, or the names of those that keep them.

@@ -216,7 +216,11 @@ def _meets_another(trace: _Trace, value: ir.Value) -> bool:
 
 
 def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
-    """Return whether a value is computed from a constant whose magnitude exceeds ``over``, as masks are."""
+    """Return whether a value is computed from a small constant whose magnitude exceeds ``over``, as masks are.
+
+    The search follows only operators that masks pass (Add, Sub, Mul, Where, Cast, Reshape ...). Constants of more than
+    4096 elements and infinite elements do not count.
+    """
     return bool(_big_constants(value, over))
 
 

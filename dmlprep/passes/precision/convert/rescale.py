@@ -379,5 +379,6 @@ def _largest_sum(tensor: ir.TensorProtocol, columns: int, column: _Column) -> fl
 
 
 def reciprocal_peak(tensor: ir.TensorProtocol) -> float:
+    """Return the largest absolute value of ``1 / tensor``; 0 if the tensor is empty or contains a zero."""
     least = min((float(np.abs(part.astype(np.float64)).min(initial=math.inf)) for part in pieces(tensor)), default=0.0)
     return 1 / least if least > 0 else 0.0

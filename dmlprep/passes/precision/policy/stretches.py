@@ -83,6 +83,7 @@ def _small_constant(view: View, value: ir.Value) -> bool:
 
 
 def upstream(ends: list[ir.Value], inside: set[ir.Value]) -> set[ir.Node]:
+    """Return the nodes that compute ``ends`` from other values of ``inside``."""
     producers: set[ir.Node] = set()
     stack = [v for v in ends if v in inside]
     while stack:
@@ -95,12 +96,14 @@ def upstream(ends: list[ir.Value], inside: set[ir.Value]) -> set[ir.Node]:
 
 
 def is_square(view: View, node: ir.Node) -> bool:
+    """Return whether a node multiplies a value by itself."""
     if node.op_type == "Mul":
         return node.inputs[0] is node.inputs[1] and view.wide(node.inputs[0])
     return node.op_type == "Pow" and view.wide(node.inputs[0]) and scalar(view.constant(node.inputs[1])) == 2.0
 
 
 def to_the_root(view: View, value: ir.Value) -> NodeReasons:
+    """Yield the nodes from a mean of squares to its root, with the reason to keep them in FP32."""
     stack, steps = [value], 0
     while stack and steps < 16:
         steps += 1

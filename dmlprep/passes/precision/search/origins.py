@@ -80,6 +80,7 @@ def around(model: Model, name: str, hops: int) -> list[str]:
 
 
 def places(node: ir.Node) -> list[str]:
+    """Return the paths of a node, or of the nodes in its bodies without bodies of their own."""
     paths: list[str] = []
     stack = [("", node)]
     while stack:
