@@ -90,7 +90,9 @@ def test_all_limits() -> None:
         "onnxsim": f"{_SIMPLIFY.time_limit:g} s; {sim.MEMORY // GIB} GiB plus {sim.MEMORY_A_BYTE} times the model "
         "without its weights, at most the limit of a worker",
         "onnx's compiled code": f"{onnx.seconds:g} s and {onnx.memory // GIB} GiB, plus more for large models",
-        "what is made of a model": f"{budget.BYTES // MIB} MiB and {budget.NODES:,} nodes, plus more for large models",
+        "constants and nodes that dmlprep creates from a model": (
+            f"{budget.BYTES // MIB} MiB and {budget.NODES:,} nodes, plus more for large models"
+        ),
         "a picture, a sound or a tokenizer that `feeds` and `genai` read": (
             f"{reading.SECONDS:g} s; {reading.MEMORY / GIB:g} GiB plus {tokenizers.MEMORY_A_BYTE} times the size of a "
             "tokenizer"

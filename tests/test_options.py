@@ -78,7 +78,7 @@ def test_a_function_refuses_a_demand_that_it_would_ignore() -> None:
 
 
 def test_plan_refuses_settings_that_are_texts() -> None:
-    with pytest.raises(UsageError, match="settings must be values by field"):
+    with pytest.raises(UsageError, match="settings must be a dict from field to value"):
         dmlprep.plan("@static-fp32", settings=["parity.seeds=4"])  # type: ignore[arg-type]
 
 

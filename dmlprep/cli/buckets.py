@@ -38,7 +38,7 @@ _MOST_WASTE = 1e6
     "--multiple N",
     type=click.IntRange(1, MOST_SIZE),
     default=1,
-    help="Round sizes up to multiples of N, which models that halve their input need.",
+    help="Round sizes up to multiples of N, for models that halve their input several times.",
     show_default=False,
 )
 @option("--dim NAME", "dims", multiple=True, help="Dimension to read from each line. Repeatable; others are ignored.")

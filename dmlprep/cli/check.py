@@ -61,8 +61,8 @@ def command(
     dmlprep check model.onnx --target all
     dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
 
-    Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram); 2 bad input; 3 no
-    DirectML session for --verify, or the memory for --vram is unknown. Each model is checked; the worst code counts,
+    Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram). 2 bad input; 3 --verify
+    has no DirectML session, or --vram cannot be checked. Each model is checked; the worst code counts,
     in this order: 70, 2, 1, 3, 0.
     """
     from dmlprep.api.checking import examine

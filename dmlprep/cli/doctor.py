@@ -89,8 +89,8 @@ def _code(findings: Iterable[Finding]) -> int:
 def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
     """Check this environment: conflicting packages, broken libraries, DirectML.
 
-    Exit codes: 0 no finding is an error (without DirectML there is only a warning); 1 a finding is an error; 2 the
-    folder of --app has no program or library that runs a model.
+    Exit codes: 0 no finding is an error; 1 a finding is an error; 2 the folder of --app has no program or library that
+    runs a model. A missing DirectML is only a warning.
     """
     if app is not None:
         raise SystemExit(_show_app(app, output_format, quiet=quiet))

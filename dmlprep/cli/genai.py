@@ -56,7 +56,7 @@ def command() -> None:
 @option(
     "--graph-capture/--no-graph-capture",
     default=None,
-    help="Capture the decoder's graph. Default: if every compute node runs on DirectML.",
+    help="Set genai's graph capture for the decoder. Default: on if every compute node runs on DirectML.",
 )
 @option(
     "--fallback",

@@ -110,7 +110,7 @@ class _LazyGroup(click.Group):
     multiple=True,
     callback=read_limits,
     metavar="NAME=N",
-    help=f"Safety limit, for a model that you trust: {', '.join(LIMITS)} (docs/foreign-models.md).",
+    help=f"Raise a safety limit, for a model that you trust. NAME: {', '.join(LIMITS)} (docs/foreign-models.md).",
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:

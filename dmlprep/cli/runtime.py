@@ -115,7 +115,7 @@ def _print_status(runtime: Runtime, *, packages: bool) -> None:
     echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
         echo(f"          {suite}: {how}")
-    echo(f"native    {manifest['native'][:16]} (compiled here)")
+    echo(f"native    {manifest['native'][:16]} (code that dmlprep compiled on this machine)")
     for number, line in enumerate(_vulkan_lines(runtime)):
         echo(f"{'' if number else 'vulkan':9} {line}")
     for version, release in runtime.releases.items():

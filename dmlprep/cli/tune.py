@@ -90,8 +90,8 @@ def command(
     dmlprep tune model.onnx --pin batch=1 --bench --device dml --gpu auto
     dmlprep prepare model.onnx -o out/ --recipe tuned.toml
 
-    Tries opsets, FP32 and FP16, com.microsoft's operators and fused forms on the graph, and ranks them by: nodes on the
-    CPU, fused partitions, copies between CPU and GPU, bytes. The best are then prepared and proved as prepare does.
+    dmlprep tries opsets, FP32 and FP16, com.microsoft's operators and fused forms. It ranks them by nodes on the CPU,
+    fused partitions, copies between CPU and GPU, and bytes. Then it prepares and proves the best as prepare does.
 
     Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good. 2 bad command, recipe or input.
     3 a required check could not run, or its inputs prove nothing.

@@ -163,7 +163,9 @@ class Bundle:
         if self._zip is not None:
             strange = sorted(set(self._members) - set(files) - {self.document, self.seal})
             if strange:
-                raise self.wrong(f"contains {strange[0]!r}, not in {self.document}", "do not use this file")
+                raise self.wrong(
+                    f"contains {strange[0]!r}, which {self.document} does not list", "do not use this file"
+                )
         total = sum(entry.bytes for entry in files.values())
         if most is not None and total > most:
             raise self.wrong(f"its files have {total} bytes, at most {most} are possible", "do not use this file")

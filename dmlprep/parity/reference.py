@@ -351,7 +351,7 @@ class Reference:
 
     def _without_noise(self) -> str:
         if self.judging_options.noise == "off":
-            return "the settings skip it"
+            return "parity.noise is off"
         if self.lowered is not None or self.device is None or self.device.provider != "cpu":
             return "it does not run unchanged on the CPU provider"
         if self.judging_options.noise == "auto" and self._seconds > _NOISE_SECONDS:

@@ -36,7 +36,9 @@ class FramePass(Pass[FrameOptions]):
     """
 
     name = "frame"
-    summary = "accept the app's pictures (bytes, NHWC, any size), and return the results that the app needs"
+    summary = (
+        "accept the app's pictures (bytes, NHWC, one size of your choice), and return the results that the app needs"
+    )
     options_type = FrameOptions
     bound = "rounding"
     keeps_interface = False

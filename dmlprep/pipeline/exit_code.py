@@ -48,8 +48,8 @@ def _refuse_known_faults(record: RunRecord) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         quirks = ", ".join(dict.fromkeys(f'"{f.facts["quirk"]}"' for f in findings))
         fix = (
-            f"export another form; --require-dml asks DirectML itself; --set 'step.fix-quirks.skip=[{quirks}]'"
-            " writes the result as it is"
+            f"export the node in another form, or prove the result on DirectML (--require-dml); --set "
+            f"'step.fix-quirks.skip=[{quirks}]' writes it without this check"
         )
         record.exit_code = 1
         record.error = RunError(f"{first.message}{more}", where=f"node {first.node}", fix=fix, code="DP641")
@@ -57,7 +57,7 @@ def _refuse_known_faults(record: RunRecord) -> None:
 
 _HOW_TO_MEND = {
     "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
-    "parity.tolerance accepts more",
+    "or set a wider parity.tolerance",
     "DP713": "remove the last step that changed the model, and report the model's structure",
 }
 

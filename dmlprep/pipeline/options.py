@@ -179,7 +179,7 @@ class PrepareOptions(Session):
         "DirectML release to prepare for (dmlprep target list).", metavar="NAME", completes="targets", in_files=True
     )
     feeds: Feeds = _option(
-        "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
+        "Your own inputs: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
         "test_data_set folder. dmlprep feeds makes such files.",
         default=(),
         kind=list,

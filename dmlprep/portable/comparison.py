@@ -168,7 +168,7 @@ def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
         )
     worst = max(results, key=lambda m: m.bound, default=None)
     if worst is not None and worst.bound > tolerance.max_rel:
-        text += f"; {worst.bound:.2g} at {worst.output}, whose own noise is {worst.noise:.2g}"
+        text += f"; for {worst.output} {worst.bound:.2g}, because its own noise is {worst.noise:.2g}"
     return text
 
 

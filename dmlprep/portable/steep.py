@@ -108,7 +108,7 @@ def _finite(array: Array) -> bool:
 
 
 def _judged(measures: list[_Measure], what: str, means: float) -> SteepError:
-    texts = [f"{m.text}, above the limit" if m.share > 1.0 else m.text for m in measures]
+    texts = [f"{m.text} (out of tolerance)" if m.share > 1.0 else m.text for m in measures]
     share = max(m.share * (means if m.mean else 1.0) for m in measures)
     return SteepError(share, f"{what}: {', '.join(texts)}")
 
@@ -166,7 +166,9 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
     share = outside / max(active, 1)
     text = f"{percent(share, 2)} of the active elements out of bounds"
     measures.append(_Measure(text, _share(share, tolerance.outside), mean=True))
-    measures.append(_Measure(f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
+    measures.append(
+        _Measure(f"at most {stray / top:.2g} from all its neighbours", _share(stray / top, tolerance.stray))
+    )
     return measures
 
 
@@ -227,7 +229,7 @@ def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits
     same = len(variation) - lost
     return [
         _Measure(f"overlap {1.0 - mean:.4f}", _share(mean, 1.0 - tolerance.overlap), mean=True),
-        _Measure(f"{worst:.2g} of the worst row moved", _share(worst, tolerance.stray)),
+        _Measure(f"the worst row differs by {worst:.2g}", _share(worst, tolerance.stray)),
         _Measure(f"the same class wins in {same} of {len(variation)} rows", _share(clearest, 2 * tolerance.max_rel)),
     ]
 

@@ -51,7 +51,7 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
         )
         return DmlStatus(False, reason, fix="remove --device-id")
     if session.open_by != "provider":
-        return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="remove --open-by")
+        return DmlStatus(False, f"--open-by {session.open_by} needs Windows", fix="remove --open-by")
     return _status_on_linux(release or release_for(session.release), again, session.gpu)
 
 

@@ -232,7 +232,7 @@ def test_what_was_added_is_named_and_install_removes_it(layout: Layout) -> None:
     assert "the runtime is damaged: root/usr/lib/new/ld.so.preload was added; run dmlprep runtime install" in reason
     said: list[str] = []
     assert installation.broken_pieces(layout, "1.24.4", lambda what, *_: said.append(what)) == {}
-    assert "removing root/usr/lib/new/ld.so.preload, which was added" in said
+    assert "removing root/usr/lib/new/ld.so.preload, which does not belong to the installation" in said
     assert len(said) == 3
     assert damaged(layout) == {}
 

@@ -133,7 +133,7 @@ class _Inputs:
         for name in _OF_MODEL:
             if not self.model and getattr(self, name):
                 fix = f"write {name} into the fleet file, or pass a model"
-                raise UsageError("this input needs the input model", where=name, fix=fix)
+                raise UsageError("this input needs a model, and none is set", where=name, fix=fix)
         if self.sarif == "true" and self.shard:
             fix = "upload it from the run over all parts, without shard"
             raise UsageError("the parts of a fleet would replace each other's results", where="sarif", fix=fix)

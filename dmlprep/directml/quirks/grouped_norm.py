@@ -51,7 +51,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="grouped-norm",
     code="DP676",
-    title="GroupQueryAttention that norms queries and keys",
+    title="GroupQueryAttention that normalizes queries and keys",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="create fails",
     sources=("measured by tests/benchmarks/contrib_forms.py: 80070057 with q_norm_weight and k_norm_weight",),

@@ -33,7 +33,7 @@ def _matches(node: NodeFacts) -> str:
     axis, rank = per_axis(node), node.rank(0) or 0
     if node.since < 21 or axis is None or axis == rank - 1:
         return ""  # the kernels of opset 13 and 19 are right at every axis
-    return f"per axis {axis} of rank {rank}"
+    return f"it quantizes along axis {axis} of {rank}, not the last"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

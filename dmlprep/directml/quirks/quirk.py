@@ -20,7 +20,7 @@ DML_OPERATORS = f"{DML_PROVIDER}Operators/DmlOperator"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
 _FIX = "run the fix-quirks pass (it is in every built-in recipe)"
-_EXPORT = "export the model in another form (dmlprep explain CODE says which)"
+_EXPORT = "export the model in another form: dmlprep explain, with the code of this finding, shows which"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def _batch_normalization(node: NodeFacts) -> str:
     x = node.input(0)
     for value in node.inputs[1:5]:
         if x is not None and value is not None and value.type and x.type and value.type != x.type:
-            return f"{value.name} is {value.type}, the data {x.type}"
+            return f"{value.name} is {value.type}, but the data is {x.type}"
     return ""
 
 

@@ -142,7 +142,7 @@ def _rows(one: Input) -> int:
     fixed = math.prod(dim for dim in dims if isinstance(dim, int))
     count = fixed * (_ROWS if dims and not isinstance(dims[-1], int) else 1)
     if not 0 < count <= _MOST_ROWS:
-        raise CheckNotRun(f"{one.name} has {count} rows: no synthetic tokens fit")
+        raise CheckNotRun(f"{one.name} has {count} rows, for which dmlprep cannot generate tokens")
     return count
 
 

@@ -82,7 +82,7 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
         for one, (gives, takes) in joined.items()
         if gives != takes and (one not in before or before[one][0] == before[one][1])
     ]
-    lost = [f"{one} is no longer passed on" for one in before if one not in joined]
+    lost = [f"the prepared models no longer pass on {one}" for one in before if one not in joined]
     reason = next(iter([*wrong, *lost]), "")
     findings, seconds = [finding("DP704", f"{TYPES}: {reason}")] if reason else [], time.perf_counter() - began
     outcome: Outcome = "failed" if reason else "passed"

@@ -52,9 +52,11 @@ class ProofRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= MOST_STEPS:
-            raise UsageError(f"cannot use {self.steps} steps", where="--steps", fix=f"1 to {MOST_STEPS}")
+            raise UsageError(f"cannot use {self.steps} steps", where="--steps", fix=f"use 1 to {MOST_STEPS} steps")
         if not 2 <= self.text_tokens <= 1 << 20:
-            raise UsageError(f"cannot use {self.text_tokens} tokens of text", where="--text-tokens", fix="2 to 1048576")
+            raise UsageError(
+                f"cannot use {self.text_tokens} tokens of text", where="--text-tokens", fix="use 2 to 1048576 tokens"
+            )
 
 
 _TOKENIZER = "tokenizer.json"

@@ -60,7 +60,7 @@ def genai_check(
 def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
     """Return the reason why dmlprep does not run these folders in onnxruntime-genai; empty if it does."""
     if more := [model.section for model in original.models if model.section != "decoder"]:
-        return f"it runs only folders of one decoder, and this one has {more[0]}"
+        return f"dmlprep runs it only on folders with one decoder, and this folder also has {more[0]}"
     for folder in (original, prepared):
         if (key := next(_reaching_out(folder.config.document), "")) != "":
             return f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"

@@ -1,8 +1,8 @@
 """Repair models in memory that ONNX Runtime accepts but onnx's checker refuses, and report the repairs as findings.
 
-Only unambiguous faults are repaired: the order of nodes; missing opset versions and names of graphs; an IR version that
-is too low; missing types and shapes of graph outputs; shapes that contradict onnx's inference. Some faults are only
-reported: inputs without a rank, operators that only ONNX Runtime defines, and random numbers.
+Only unambiguous faults are repaired: the order of nodes, missing opset versions and names of graphs, and an IR version
+that is too low. Missing types and shapes of graph outputs, and shapes that contradict onnx's inference, are corrected.
+Some faults are only reported: inputs without a rank, operators that only ONNX Runtime defines, and random numbers.
 ONNX Runtime's behaviour was measured with 1.24 to 1.31. The file itself is never modified.
 """
 

@@ -78,7 +78,7 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
         counts[tuple(_size(sizes[name], name, where) for name in names)] += 1
         if len(counts) > MOST_DISTINCT:
             what = f"more than {MOST_DISTINCT} different sizes"
-            raise InputError(what, where=where, fix="round them first")
+            raise InputError(what, where=where, fix="round the sizes first")
     if not counts:
         raise InputError("it contains no sizes", where=str(path), fix=_FIX)
     return Sizes(names, dict(counts))

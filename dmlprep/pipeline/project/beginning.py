@@ -73,7 +73,7 @@ def suggest_for(model: Model) -> tuple[str, str]:
     if (recurrent := operators & _RECURRENT) and ("Conv" in operators or not tokens):
         return "@speech-fp16", f"it has {min(recurrent)}"
     if tokens:
-        return "@transformer-fp16", f"its input {tokens[0]} is tokens"
+        return "@transformer-fp16", f"its input {tokens[0]} is a sequence of tokens"
     return "@static-fp32", "no other recipe clearly fits"
 
 

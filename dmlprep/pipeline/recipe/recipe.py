@@ -191,7 +191,7 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
     values: object = settings
     if not isinstance(values, Mapping) or not all(isinstance(field, str) for field in values):
         fix = 'settings={"parity.seeds": 4}'
-        raise RecipeError("settings must be values by field", where="settings", fix=fix, code="DP901")
+        raise RecipeError("settings must be a dict from field to value", where="settings", fix=fix, code="DP901")
     data = msgspec.to_builtins(recipe)
     data.pop("name")
     for field, value in settings.items():

@@ -249,7 +249,9 @@ class _Search:
             self._try(tried, with_opset(base, version))
         rest = ", ".join(f"{version} ({off})" for version, off in list(classes.items())[_OPSETS:])
         if rest:
-            self._leave(f"opset {rest}: in brackets, compute nodes that DirectML has no kernel for there")
+            self._leave(
+                f"opset {rest}: in brackets, the number of compute nodes without a DirectML kernel at that opset"
+            )
         if not says(base.recipe, "opset", "prefer_contrib"):
             for one in self._best(tried):
                 self._try(tried, with_contrib(one))
@@ -285,8 +287,8 @@ class _Search:
             return refused
         numbers = self._tree.figures(at)[0]
         return (
-            f"after the opset step {numbers.cpu_compute} compute nodes are on the CPU, in {numbers.partitions} fused "
-            f"partitions with {numbers.crossings} copies between CPU and GPU; skipped: other recipes are as good"
+            f"other recipes are as good; with this one, compute nodes on the CPU: {numbers.cpu_compute}, fused "
+            f"partitions: {numbers.partitions}, copies between CPU and GPU: {numbers.crossings}"
         )
 
     def _leave(self, text: str) -> None:

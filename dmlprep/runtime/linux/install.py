@@ -156,7 +156,7 @@ def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
     unchanged = release in layout.installed() and tested == fingerprint(layout, release)
     pieces = inventory.pieces(layout)
     for path in inventory.added(layout, pieces):
-        say(f"removing {path.relative_to(layout.home)}, which was added", 0, 0)
+        say(f"removing {path.relative_to(layout.home)}, which does not belong to the installation", 0, 0)
         with alone(layout):
             path.unlink()
     broken = inventory.damage(layout, pieces, contents=not unchanged)

@@ -245,7 +245,8 @@ def _below(view: View, one: _Read, constants: Constants) -> None:
                 _keep(constants, value, [node], "constant-too-small", text)
                 for reader in chain:
                     constants.keep.setdefault(
-                        reader, Reason("constant-too-small", f"needs its epsilon to avoid a division by zero: {text}")
+                        reader,
+                        Reason("constant-too-small", f"it needs its epsilon to avoid a division by zero: {text}"),
                     )
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
             rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-small"
@@ -259,7 +260,7 @@ def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str
     ``scale`` is the magnitude of that result. The nodes are added to ``constants.keep``.
     """
     for reader in out_of_range(view, start, scale):
-        constants.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
+        constants.keep.setdefault(reader, Reason(rule, f"it reads a value that FP16 cannot hold: {text}"))
 
 
 def _variances(view: View, one: _Read, constants: Constants) -> None:

@@ -27,7 +27,7 @@ def test_at_most_three_nodes_for_a_square_in_the_middle():
     assert not found.whole
     assert set(found.keep) == {"pw", "rv", "a"}
     assert "pw reaches" in found.keep["pw"]
-    assert "> 65504" in found.keep["pw"]
+    assert "above 65504" in found.keep["pw"]
     assert found.trials[0].error == pytest.approx(1, abs=0.01)
     assert len(found.trials) == 2
     wanted = set(found.keep)
