@@ -102,7 +102,7 @@ STAGES = (
         ),
         counts=False,
     ),
-    Stage("directml", (f"{_TESTS} -n 2 --dist load --dml --slow -m dml",), after="runtime", shares=2),
+    Stage("directml", (f"{_TESTS} -n 2 --dist worksteal --dml --slow -m dml",), after="runtime", shares=2),
     # CPython for Windows with the real DirectML, in the Wine of `dmlprep runtime install`.
     Stage(
         "windows",

@@ -84,6 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=out)
     _leave_out(config, items, _BUILDS, "runs a whole build system")
     _leave_out(config, items, _DOCS, "builds the site or follows the tutorial")
+    items.sort(key=lambda item: "long" not in item.keywords)
     if config.getoption(_OPTION):
         return
     skip = pytest.mark.skip(reason="needs a DirectML session: run pytest --dml where dmlprep runtime status is good")

@@ -11,4 +11,5 @@ flags="-O2 -fPIC -Wall -Wno-attributes -Wno-unused"
 /usr/lib/wine/winegcc $flags -mconsole $n/host.c $n/session.c $n/cache.c $n/values.c $n/wire.c $n/device.c -lversion -o /out/host.exe
 gcc -O2 -Wall -fPIC -shared $n/rounding.c -o /out/rounding.so
 gcc -O2 -Wall -fPIC -shared $n/tiles.c -o /out/tiles.so
+gcc -O2 -Wall -fPIC -shared -fno-builtin $n/zeros.c -o /out/zeros.so
 gcc -O2 -Wall $n/devices.c -o /out/devices

@@ -12,5 +12,5 @@ while [ ! -e /tmp/.X11-unix/X1 ]; do
   fi
   sleep 0.02
 done
-export LD_PRELOAD=/native/tiles.so
+export LD_PRELOAD=/native/tiles.so:/native/zeros.so
 exec /usr/lib/wine/wine64 "$@"
