@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 
 from dmlprep import api
+from tests.in_process import Run
 from tests.passes.precision.graphs import model_of, proto_of
 
 Array = np.ndarray[Any, Any]
@@ -44,6 +46,8 @@ _STREAM: dict[str, Any] = {"w": _floats(4, 4, 3, 3, scale=1 / 8), "big": _floats
 _STREAM |= {"sc": np.array([1, 1, 2, 2], np.float32), "s": np.ones(4, np.float32), "b": np.zeros(4, np.float32)}
 _UP = "[up] y = Upsample <mode = 'linear'> (x, s)"
 _SCALES: dict[str, Any] = {"s": np.array([1, 1, 2, 2], np.float32)}
+_BF16 = "(float[1,4,16] x) => (float[1,4,8] y) { b = Cast<to = 16>(x) m = MatMul(b, w) y = Cast<to = 1>(m) }"
+_BF16_WEIGHTS = _floats(16, 8, scale=0.25).astype(ml_dtypes.bfloat16)
 FORMS: dict[str, Form] = {
     "a cubic Resize of a constant": Form(
         "(float[1,64,16,16] x) => (float[1,2,16,16] y) { a = Reshape(pos, grid) b = Transpose<perm = [0, 3, 1, 2]>(a) "
@@ -127,6 +131,12 @@ FORMS: dict[str, Form] = {
         "(float[1,4,8] x) => (float[1,8,8] y) { a = Sigmoid(x) b = Neg(x) s = SequenceConstruct(a, b) "
         "n = SequenceLength(s) c = ConcatFromSequence<axis = 1>(s) f = Cast<to = 1>(n) m = Mul(c, f) y = Relu(m) }",
         opset=13,
+    ),
+    "weights of BF16 behind a cast": Form(
+        _BF16, {"w": _BF16_WEIGHTS}, finds=frozenset({"DP503", "DP507"}), gives=("MatMul",)
+    ),
+    "weights of BF16 behind a cast, in FP16": Form(
+        _BF16, {"w": _BF16_WEIGHTS}, finds=frozenset({"DP503", "DP507"}), recipe="@transformer-fp16"
     ),
     "whether an optional has an element": Form(
         "(float[1,4,8] x) => (float[1,4,8] y) { a = Sigmoid(x) n = OptionalHasElement(a) "
@@ -225,3 +235,47 @@ def test_fp16_is_for_all_of_a_model(name: str, device: str, tmp_path: Path) -> N
     made = tmp_path / "out" / "model.onnx"
     assert made.stat().st_size <= 0.55 * path.stat().st_size
     assert sum(n.op_type == "Cast" for n in onnx.load(made).graph.node) <= 2
+
+
+def test_the_advice_pins_a_batch_behind_the_sequence_to_1(tmp_path: Path, run: Run) -> None:
+    text = "(int64[sequence,batch] ids) => (float[sequence,batch,8] y) { e = Gather(table, ids) y = MatMul(e, w) }"
+    form = Form(text, {"table": _floats(50, 16), "w": _floats(16, 8)})
+    shown = run("check", _saved(form, tmp_path / "in.onnx")).out
+    assert "--pin batch=1" in shown
+    assert "--pin sequence=1 " not in shown
+
+
+_NORMED = Form(
+    "(float[1,1,64] q, float[1,1,32] k, float[1,1,32] v, float[1,1,8,32] pk, float[1,1,8,32] pv) "
+    "=> (float[1,1,64] y, float[1,1,8,32] ok, float[1,1,8,32] ov) { y, ok, ov = com.microsoft.GroupQueryAttention "
+    "<num_heads = 2, kv_num_heads = 1, qk_norm_epsilon = 0.000001> "
+    "(q, k, v, pk, pv, last, total, , , , , , , , qn, kn) }",
+    {
+        "last": np.array([[7]], np.int32),
+        "total": np.array([8], np.int32),
+        "qn": np.linspace(0.5, 2, 32, dtype=np.float32),
+        "kn": np.ones(32, np.float32),
+    },
+    opset=21,
+)
+"""GroupQueryAttention that norms queries and keys, behind a cache."""
+
+
+def test_norms_of_attention_are_proved_and_its_cache_is_a_warning(tmp_path: Path) -> None:
+    """onnxruntime-genai binds past and present to one memory; then DirectML reads the cache."""
+    record = api.prepare(_saved(_NORMED, tmp_path / "in.onnx"), out=tmp_path / "out", device="cpu")
+    assert record.exit_code == 0, record.error
+    (known,) = [f for f in record.all_findings() if f.code == "DP641"]
+    assert (known.severity, known.facts["quirk_code"], known.facts["certain"]) == ("warning", "DP649", False)
+    made = onnx.load(tmp_path / "out" / "model.onnx").graph.node
+    (attention,) = [n for n in made if n.op_type == "GroupQueryAttention"]
+    assert len(attention.input) < 15
+    assert len({n.op_type for n in made}) > 1
+
+
+@pytest.mark.dml
+def test_a_cache_that_directml_does_not_read_is_named_where_the_proof_fails(tmp_path: Path) -> None:
+    record = api.prepare(_saved(_NORMED, tmp_path / "in.onnx"), out=tmp_path / "out", require_dml=True)
+    assert record.exit_code == 1
+    assert record.error is not None
+    assert record.error.fix.endswith("is a known fault of DirectML: dmlprep explain DP649")

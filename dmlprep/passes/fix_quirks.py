@@ -93,7 +93,14 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
             inside = f" in the body of {hit.node.origin}" if hit.node.origin else ""
             text = f"{hit.quirk.id} ({hit.quirk.code}){inside}, {hit.detail}: {why}"
             certain = hit.finding().severity == "error"
-            context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id, certain=certain)
+            context.report(
+                "DP641",
+                text,
+                node=hit.node.label,
+                quirk=hit.quirk.id,
+                quirk_code=hit.quirk.code,
+                certain=certain,
+            )
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         if inlined:
             context.facts.inlined = Inlined(inlined, 0)

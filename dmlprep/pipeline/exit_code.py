@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dmlprep.passes.fix_quirks import FixQuirksPass
 from dmlprep.pipeline.recipe import Plan
-from dmlprep.record import RunError, RunRecord, Verdict
+from dmlprep.record import Finding, RunError, RunRecord, Verdict
 
 
-def judge(record: RunRecord, plan: Plan) -> None:
+def judge(record: RunRecord, plan: Plan, faults: Sequence[Finding] = ()) -> None:
     """Set ``exit_code`` and ``error`` of the record, by the worst verdict that keeps the result from being written.
 
     A missing DirectML device counts only if the recipe requires it. If no verdict does, but DirectML has not run the
-    result, a node on which DirectML is known to fail also sets them (DP641). Otherwise the record does not change.
+    result, an error that DirectML is known to make also sets them. Otherwise the record does not change.
+
+    Args:
+        faults: the errors that DirectML is known to make with the result.
     """
     on_wish = plan.recipe.parity.dml != "require"
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
@@ -21,6 +27,9 @@ def judge(record: RunRecord, plan: Plan) -> None:
             # A model that does not run says more than different outputs.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
+            known = min(_left_quirks(record), key=lambda f: not f.facts["certain"], default=None) if on_dml else None
+            if known is not None:
+                fix = f"{known.node} is a known fault of DirectML: dmlprep explain {known.facts['quirk_code']}"
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
             record.error = RunError(f"{verdict.check} is not proven by these inputs: {verdict.reason}", code="DP709")
@@ -34,25 +43,43 @@ def judge(record: RunRecord, plan: Plan) -> None:
         record.error = RunError(f"{verdict.check} {what}: {verdict.reason}", fix=fix, code=code)
         return
     if not any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts):
-        _refuse_known_faults(record)
+        _refuse_known_faults(record, plan, faults)
 
 
-def _refuse_known_faults(record: RunRecord) -> None:
-    """Set exit code 1 and the error if a step reported a node on which DirectML surely fails (DP641).
+def _refuse_known_faults(record: RunRecord, plan: Plan, faults: Sequence[Finding]) -> None:
+    """Set exit code 1 and the error if DirectML is known to fail on the result, or to compute it wrongly.
 
-    Called if DirectML has not run the result.
+    Called if DirectML has not run the result. Quirks that the user accepted (``skip`` of ``fix-quirks``) do not count.
     """
-    findings = [f for step in record.steps for f in step.findings if f.code == "DP641" and f.facts.get("certain")]
-    if findings:
-        first = findings[0]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        quirks = ", ".join(dict.fromkeys(f'"{f.facts["quirk"]}"' for f in findings))
+    step = next((step.pass_.options for step in plan.steps if isinstance(step.pass_, FixQuirksPass)), None)
+    accepted = step.skip if step is not None else []
+    faults = [f for f in faults if f.facts.get("quirk") not in accepted]
+    if not faults:
+        return
+    ids = list(dict.fromkeys(str(f.facts["quirk"]) for f in faults if "quirk" in f.facts))
+    known = [f for f in _left_quirks(record) if f.facts["quirk"] in ids]
+    first = (known or faults)[0]
+    if not known:
+        record.findings += faults
+    skip = "skip=[" + ", ".join(f'"{one}"' for one in ids) + "]"
+    if not ids:
+        fix = first.remedy
+    elif step is None:
+        fix = f"add the step fix-quirks to the recipe ({skip} there writes the result as it is)"
+    else:
         fix = (
-            f"export the node in another form, or prove the result on DirectML (--require-dml); --set "
-            f"'step.fix-quirks.skip=[{quirks}]' writes it without this check"
+            "export the node in another form, or prove the result on DirectML (--require-dml); "
+            f"--set 'step.fix-quirks.{skip}' writes it without this check"
         )
-        record.exit_code = 1
-        record.error = RunError(f"{first.message}{more}", where=f"node {first.node}", fix=fix, code="DP641")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    record.exit_code = 1
+    where = f"node {first.node}" if first.node else ""
+    record.error = RunError(f"{first.message}{more}", where=where, fix=fix, code=first.code)
+
+
+def _left_quirks(record: RunRecord) -> list[Finding]:
+    """Return the findings about quirks that the step ``fix-quirks`` left as they are."""
+    return [f for step in record.steps for f in step.findings if f.code == "DP641"]
 
 
 _HOW_TO_MEND = {

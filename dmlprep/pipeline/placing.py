@@ -6,16 +6,19 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.directml.placement import choose_opset, place
+from dmlprep.directml.placement import Placement, choose_opset, place
 from dmlprep.directml.placement.place import place_facts
 from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.placement.report import placement_findings, version_findings
 from dmlprep.directml.placement.table import node_table
+from dmlprep.directml.quirks import find_quirks
 from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.directml.vram import estimate
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.passes import Context, OnCpu
-from dmlprep.record import RunRecord
+from dmlprep.record import Finding, RunRecord
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.record.placement import PlacementFacts
@@ -23,14 +26,24 @@ from dmlprep.record.placement import PlacementFacts
 
 def _placed(
     model: Model, target: Target, frozen: Frozen | None, vram: int | None
-) -> tuple[PlacementFacts, NodeTable, MemoryEstimate]:
+) -> tuple[PlacementFacts, NodeTable, MemoryEstimate, list[Finding]]:
     with paused_collector():
         graph = read_facts(model, target.tables, frozen)
         placement = place_facts(graph, target, model.opset)
-        return placement.summary(), node_table(graph, placement), estimate(graph, placement, target, vram)
+        faults = _known_faults(model, target, graph, placement)
+        return placement.summary(), node_table(graph, placement), estimate(graph, placement, target, vram), faults
 
 
-def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> None:
+def _known_faults(model: Model, target: Target, graph: GraphFacts, placement: Placement) -> list[Finding]:
+    """Return the errors that DirectML makes certainly: the session fails, a node fails, or its results are wrong."""
+    if target.opset_only:
+        return []
+    hits = [hit.finding() for hit in find_quirks(graph, target)]
+    unknown = [f for f in placement_findings(placement, placement.opset) if f.code == "DP507"]
+    return [f for f in (*version_findings(model, target), *unknown, *hits) if f.severity == "error"]
+
+
+def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> list[Finding]:
     """Write into the record where each node would run before the steps, and the memory that a session needs.
 
     Called before the steps, so that the record of a model that a step refuses has these facts too.
@@ -38,31 +51,39 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
     Args:
         vram: memory of the device in bytes, with which the need is compared; ``None``: unknown.
 
+    Returns:
+        the errors that DirectML is known to make with the model.
+
     Raises:
         UsageError: the target's kernels are not known.
     """
     facts = record.facts
-    facts.placement_before, table, facts.memory = _placed(model, target, model.opened, vram)
+    facts.placement_before, table, facts.memory, faults = _placed(model, target, model.opened, vram)
     facts.nodes = NodeTables(table)
+    return faults
 
 
 def note_after(
     record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
-) -> None:
+) -> list[Finding] | None:
     """Write into the record where each node would run after the steps, and the memory that a session needs.
 
     Args:
         frozen: the model after the steps, serialized; ``None``: it is taken from ``model``.
         changed: False if no step changed the model: the facts from before the steps then count.
         vram: memory of the device in bytes; ``None``: unknown.
+
+    Returns:
+        the errors that DirectML is known to make with the model; ``None`` if no step changed the model.
     """
     facts = record.facts
     if not changed:
         facts.placement_after = facts.placement_before
-        return
+        return None
     assert facts.nodes is not None, "note_before must come first"
-    facts.placement_after, table, facts.memory = _placed(model, target, frozen, vram)
+    facts.placement_after, table, facts.memory, faults = _placed(model, target, frozen, vram)
     facts.nodes = msgspec.structs.replace(facts.nodes, after=table)
+    return faults
 
 
 def context_for(target: Target, **more: Any) -> Context:

@@ -43,7 +43,7 @@ from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.portable.arrays import Array
-from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
+from dmlprep.record import Check, Finding, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.buckets import BucketFacts
 from dmlprep.record.findings import finding
 from dmlprep.record.origin import origin
@@ -217,11 +217,11 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
         # Before the steps, which take longer. The steps and the proof use the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
         release = request.plan.target
-        note_before(record, model, release, request.vram)
+        faults_before = note_before(record, model, release, request.vram)
         frozen = _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
-        note_after(record, model, release, frozen, changed=changed, vram=request.vram)
+        faults_after = note_after(record, model, release, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
         # Otherwise the last step that changed it was checked in the same way.
         if not changed and (wrong := check(model.ir, frozen=frozen)):
@@ -229,7 +229,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
             fix = "export the model again: its types or shapes contradict each other"
             raise ModelRefused(what, where=str(request.source), code="DP003", fix=fix)
         saved = _save(model, request, target, record)
-        return _prove(saved, request, feeds, record, host)
+        return _prove(saved, request, feeds, record, host, faults_before if faults_after is None else faults_after)
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
@@ -376,7 +376,12 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
 
 
 def _prove(
-    saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
+    saved: Saved,
+    request: PrepareRequest,
+    feeds: RunFeeds,
+    record: RunRecord,
+    host: SessionHost,
+    faults: Sequence[Finding],
 ) -> Result | None:
     # Open it from the disk, once for all checks. The proof must cover the file that was written: the model in memory
     # would hide a fault of saving.
@@ -386,7 +391,7 @@ def _prove(
     judging = JudgingOptions(settings.measures, settings.noise, request.metric)
     proof = Proof(result.model, settings, request.on_target, request.observer, host, judging, cache)
     record.verdicts = proof.verdicts(feeds, _rounding(request.plan, record))
-    judge(record, request.plan)
+    judge(record, request.plan, faults)
     if record.exit_code:
         return None
     if request.options.bench:

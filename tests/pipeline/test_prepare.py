@@ -149,8 +149,29 @@ def test_a_result_that_directml_is_known_to_fail_on_is_refused_where_directml_di
     assert record.error is not None
     assert (record.error.code, record.error.where) == ("DP641", "node n")
     assert not (tmp_path / "result").exists()
+    bare = api.prepare(tmp_path / "in.onnx", out=tmp_path / "result", recipe="@check-only", device="cpu")
+    assert bare.exit_code == 1
+    assert bare.error is not None
+    assert bare.error.fix.startswith("add the step fix-quirks to the recipe")
+    assert not (tmp_path / "result").exists()
     accepted = {"step.fix-quirks.skip": [f.facts["quirk"] for f in record.all_findings() if f.code == "DP641"]}
     assert api.prepare(tmp_path / "in.onnx", out=tmp_path / "result", device="cpu", settings=accepted).exit_code == 0
+
+
+def test_a_quantized_cache_of_attention_is_refused_where_directml_did_not_run(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[1,1,64] q, float[1,1,32] k, float[1,1,32] v, int8[1,1,8,32] pk, int8[1,1,8,32] pv)
+        => (float[1,1,64] y, int8[1,1,8,32] ok, int8[1,1,8,32] ov)
+        <float[1] scale = {0.01}, int32[1,1] last = {7}, int32[1] total = {8}> {
+        [a] y, ok, ov = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1,
+            k_quant_type = "PER_TENSOR", v_quant_type = "PER_TENSOR", kv_cache_bit_width = 8>
+            (q, k, v, pk, pv, last, total, , , , , , scale, scale)
+    }"""
+    onnx.save(parser.parse_model(text), tmp_path / "in.onnx")
+    for recipe, code in (("@static-fp32", "DP641"), ("@check-only", "DP675")):
+        record = api.prepare(tmp_path / "in.onnx", out=tmp_path / "result", recipe=recipe, device="cpu")
+        assert (record.exit_code, record.error and record.error.code) == (1, code), record.error
+        assert not (tmp_path / "result").exists()
 
 
 @pytest.mark.parametrize(("recipe", "pins", "times"), [("@check-only", {}, 1), ("@static-fp32", {"batch": 1}, 2)])
