@@ -36,7 +36,8 @@ OUTCOMES = {"load": "create fails", "run": "run fails"}
 def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> str:
     """What a session does with the model, against the CPU provider and the model as it was.
 
-    The CPU provider may fuse or not: quantized operators round otherwise when they are fused.
+    The CPU provider may fuse or not: quantized operators round otherwise when they are fused. Where its fusion is wrong
+    too, it does not fuse.
     """
     path, plain = folder / "case.onnx", folder / "plain.onnx"
     path.write_bytes(model.SerializeToString())
@@ -46,7 +47,7 @@ def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> 
     )
     expected = []
     with cpu_host() as cpu:
-        for level in ("all", "disabled"):
+        for level in ("all", "disabled") if case.cpu_level == "ENABLE_ALL" else ("disabled",):
             with open_on(cpu, cpu_host, plain, SessionOptions(threads=1, optimization=level)) as session:
                 expected.append(session.run(case.feeds))
     try:

@@ -1,7 +1,7 @@
 """Expand fused operators of com.microsoft into plain nodes, in a copy of a model that is only used to compute results.
 
-There are three reasons: the CPU has no kernel (GroupNorm), its kernel rounds and DirectML's does not (MatMulNBits), or
-the FP16 emulation must round the output of each node.
+There are four reasons: the CPU has no kernel (GroupNorm), its kernel rounds and DirectML's does not (MatMulNBits), its
+kernel overflows (MatMulInteger, also of ai.onnx), or the FP16 emulation must round the output of each node.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import graphs, label
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.fusions.form import DOMAIN
+from dmlprep.passes.fusions.unsigned_weights import OPERATORS, overflows, unsigned
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ _LAYER = "DynamicQuantizeLSTM"
 _HOW = {
     _ROUNDS: "without the accuracy_level by which the CPU rounds",
     _LAYER: "on dequantized weights, without the 8 bits to which the CPU rounds data",
+    **dict.fromkeys(OPERATORS, "on uint8 weights, with which the CPU does not overflow"),
 }
 
 
@@ -64,6 +66,8 @@ def _exact(facts: NodeFacts, edit: Edit) -> str:
 
 def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
     """The function that expands or changes a node; ``None`` if the node stays."""
+    if overflows(node):
+        return unsigned
     if node.domain != DOMAIN:
         return None
     if node.op_type == _ROUNDS and "accuracy_level" in node.attributes:
@@ -77,7 +81,7 @@ def write_out(model: Model, *, all_of_them: bool = False) -> Written:
 
     ``all_of_them``: also expand those that the CPU provider computes like DirectML.
     """
-    if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
+    if not any(node.domain == DOMAIN or node.op_type in OPERATORS for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the import of the forms: few models have any
     from dmlprep.passes.fusions.catalog import FORMS
 

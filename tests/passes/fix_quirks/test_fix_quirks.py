@@ -27,9 +27,6 @@ from tests.passes.fix_quirks.cases import CASES, Case
 # A product folded into three dimensions adds up in another order.
 REORDERED = 1e-5
 
-_MISREAD = {"pad-before-maxpool"}
-"""Quirks whose forms ONNX Runtime 1.24.4 fuses into another function on the CPU, too."""
-
 
 def fixed(model: onnx.ModelProto, target: str = "", **options: Any) -> tuple[Model, Context, bool]:
     """The model after the pass, what the pass said, and whether it says that it changed anything."""
@@ -82,8 +79,8 @@ def test_the_quirk_is_found_and_rewritten_without_changing_the_outputs(case: Cas
     assert [i.name for i in after.graph.input] == [i.name for i in case.model.graph.input]
     if case.since and Version(ort.__version__) < Version(case.since):
         pytest.skip(f"ONNX Runtime {ort.__version__} refuses the model as it is; {case.since} runs it")
-    level = "DISABLE_ALL" if case.quirk in _MISREAD else "ENABLE_ALL"
-    for expected, found in zip(on_cpu(case.model, case.feeds, level), on_cpu(after, case.feeds), strict=True):
+    before = on_cpu(case.model, case.feeds, case.cpu_level)
+    for expected, found in zip(before, on_cpu(after, case.feeds), strict=True):
         assert expected.dtype == found.dtype
         if case.exact:
             np.testing.assert_array_equal(found, expected)

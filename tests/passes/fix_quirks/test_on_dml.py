@@ -82,7 +82,7 @@ def devices() -> Iterator[Devices]:
 def right(case: Case, found: dict[str, np.ndarray]) -> bool:
     """Whether the outputs are the CPU's."""
     names = [o.name for o in case.model.graph.output]
-    exact = on_cpu(case.model, case.feeds, saturates=case.quirk != "redundant-clip")
+    exact = on_cpu(case.model, case.feeds, case.cpu_level, saturates=case.quirk != "redundant-clip")
     for name, expected in zip(names, exact, strict=True):
         got = found[name]
         if got.shape != expected.shape:

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from dmlprep.graph.model import Model
-from dmlprep.passes.fusions import write_out
+from dmlprep.passes.fusions import unsigned_weights, write_out
 from dmlprep.pipeline.runner import CpuRunner
 from tests.benchmarks.fused_kernels import CLOSE, KINDS, together
 
@@ -81,3 +81,83 @@ def test_packed_batches_stay() -> None:
     model = Model(ir.from_proto(together(list(KINDS["rotary"]())[:1])))
     next(iter(model.ir.graph)).attributes["is_packed_batching"] = ir.AttrInt64("is_packed_batching", 1)
     assert write_out(model, all_of_them=True).counts == {}
+
+
+_FEED = np.random.default_rng(3).integers(0, 256, (2, 6, 8), dtype=np.uint8)
+
+
+def _product(op: str, weights: np.ndarray, points: np.ndarray | None, data: str = "uint8") -> Model:
+    """A model of one node of ``op`` on data [2, 6, 8], with constant weights [8, 12] and their zero points."""
+    rng, number = np.random.default_rng(4), numpy_helper.from_array
+    constants = {
+        "w": weights, "one": np.float32(1), "s": np.float32(0.01), "a0": np.array(3, data), "y0": np.array(100, data),
+        "b": rng.integers(-9999, 9999, 12, dtype=np.int32), "bias": rng.standard_normal(12).astype(np.float32),
+    }  # fmt: skip
+    w0 = "" if points is None else "w0"
+    if points is not None:
+        constants["w0"] = points
+    if op == "QLinearConv":
+        constants["w"] = np.resize(weights, (12, 3, 2))
+    if op == "QGemm":
+        constants["shape"] = np.array([-1, 8])
+    inputs = {
+        "DynamicQuantizeMatMul": ["f", "w", "s", w0, "bias"],
+        "MatMulInteger": ["x", "w", "a0", w0],
+        "MatMulIntegerToFloat": ["x", "w", "one", "s", "a0", w0],
+        "QAttention": ["x", "w", "bias", "s", "s", "", "a0", w0],
+        "QGemm": ["flat", "one", "a0", "w", "s", w0, "b", "s", "y0"],
+        "QLinearConv": ["x", "one", "a0", "w", "s", w0, "s", "y0", "b"],
+        "QLinearMatMul": ["x", "one", "a0", "w", "s", w0, "s", "y0"],
+    }[op]
+    more = {"QAttention": {"num_heads": 2}, "QLinearConv": {"group": 2, "pads": [1, 1]}}.get(op, {})
+    plain = op in ("MatMulInteger", "QLinearConv", "QLinearMatMul")
+    nodes = [helper.make_node(op, inputs, ["y"], domain="" if plain else "com.microsoft", **more)]
+    if op == "DynamicQuantizeMatMul":
+        nodes.insert(0, helper.make_node("Cast", ["x"], ["f"], to=1))
+    if op == "QGemm":
+        nodes.insert(0, helper.make_node("Reshape", ["x", "shape"], ["flat"]))
+    kind = {"MatMulInteger": np.int32}.get(op, np.float32 if op[:2] in ("Dy", "Ma") or op == "QAttention" else data)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", helper.np_dtype_to_tensor_dtype(np.dtype(data)), [2, 6, 8])],
+        [value("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)],
+        [number(np.asarray(array), name) for name, array in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return Model(ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8)))
+
+
+def _run(model: Model, feed: np.ndarray = _FEED) -> np.ndarray:
+    proto = ir.to_proto(model.ir)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": feed})[0])
+
+
+@pytest.mark.parametrize("op", sorted(unsigned_weights.OPERATORS))
+def test_unsigned_weights_give_equal_numbers(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that cannot overflow: the operator gives the same with int8 weights as with uint8 ones."""
+    weights = np.random.default_rng(5).integers(-60, 60, (8, 12), dtype=np.int8)
+    model = _product(op, weights, np.array(2, np.int8))
+    assert write_out(model).counts == {}
+    monkeypatch.setattr(unsigned_weights, "_LARGEST", 0)
+    written = write_out(model)
+    assert written.counts == {op: 1}
+    assert not [v for v in written.model.ir.graph.initializers.values() if v.dtype == ir.DataType.INT8]
+    np.testing.assert_array_equal(_run(written.model), _run(model))
+
+
+@pytest.mark.parametrize("points", [None, np.array(-5, np.int8), np.arange(-6, 6, dtype=np.int8)])
+def test_sums_do_not_overflow(points: np.ndarray | None) -> None:
+    """Pairs of products do not fit 16 bits, in which a CPU without VNNI adds them."""
+    weights = np.full((8, 12), 127, np.int8)
+    written = write_out(_product("MatMulInteger", weights, points))
+    assert str(written) == "1 MatMulInteger on uint8 weights, with which the CPU does not overflow"
+    feed = np.full_like(_FEED, 255)
+    origin = 0 if points is None else points.astype(np.int32)
+    expected = (feed.astype(np.int32) - 3) @ (weights.astype(np.int32) - origin)
+    np.testing.assert_array_equal(_run(written.model, feed), expected)
+
+
+def test_int8_data_are_exact_and_stay() -> None:
+    model = _product("MatMulInteger", np.full((8, 12), 127, np.int8), None, "int8")
+    assert write_out(model).counts == {}
