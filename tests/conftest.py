@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -22,6 +24,8 @@ __all__ = ["run"]
 
 _OPTION, _BUILDS, _DOCS = "--dml", "--builds", "--docs"
 _LEFT_OUT = pytest.StashKey[int]()
+
+gc.disable()  # until the tests are collected: collection makes many objects and drops few
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests load models in this process as well
 
@@ -54,6 +58,62 @@ def _measured_now(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.config.getoption(_OPTION) and "dml" in request.keywords:
             patch.setattr(importlib.import_module("dmlprep.pipeline.prepare"), "verdict_folder", lambda: None)
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a share of the test files first, if this is one of several workers that run the whole suite.
+
+    Each worker imports every test file. In a fresh checkout, compiling them takes longer than importing them. So each
+    worker begins with other files, and uses what the other workers compiled for the rest.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or list(config.args) != config.getini("testpaths"):
+        return
+    top = config.rootpath
+    files = sorted(path for folder in config.args for path in (top / folder).rglob("test_*.py"))
+    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        # An error of an import, or a file that skips itself, comes again when the file is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(top).with_suffix("").parts))
+
+
+_REMOVALS = "tests/core/files/test_removals.py"
+_TOGETHER = {
+    **dict.fromkeys(("tests/kit", "tests/package"), ""),  # one kit and one package, which many tests copy
+    **dict.fromkeys(
+        ("tests/test_layers.py", "tests/test_encodings.py", "tests/test_text_is_not_data.py", _REMOVALS),
+        "the syntax trees of all files",
+    ),
+}
+"""Files and folders whose tests run in one worker, because they share what takes seconds to make; and what that is,
+where it is not the folder itself."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker a file at a time, or the files of ``_TOGETHER`` where no slow tests are among them."""
+    if config.getoption("dist") != "loadfile" or config.getoption("--slow") or config.getoption(_BUILDS):
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            for name in (file, file.rpartition("/")[0]):
+                if name in _TOGETHER:
+                    return _TOGETHER[name] or name
+            return file
+
+    return Together(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of each later run of the garbage collector."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _demand_directml(config: pytest.Config) -> None:

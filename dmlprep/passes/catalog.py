@@ -53,7 +53,7 @@ def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass
             the recipe.
     """
     cls = find_pass(name, where)
-    known = {f.name for f in msgspec.structs.fields(cls.options_type)}
+    known = set(cls.options_type.__struct_fields__)
     for key in options:
         if key not in known:
             fix = suggest(key, sorted(known)) if known else "this step has no fields"

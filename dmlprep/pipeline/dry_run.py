@@ -20,7 +20,7 @@ from dmlprep.directml.placement.reading import read_facts
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.directml.vram import estimate
-from dmlprep.graph.model import Model
+from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.walk import nodes
 from dmlprep.graph.rewriting.unread import take_unread
@@ -127,8 +127,8 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     return walk
 
 
-def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
-    """Run one step on ``model`` in place, without the parts that run the model; return the record of the step.
+def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> Frozen:
+    """Run one step on ``model`` in place, without the parts that run the model; return a snapshot of the result.
 
     Args:
         within: True if the model is already within the target's opset and IR version, where it must stay.
@@ -136,7 +136,11 @@ def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool)
     Raises:
         ModelRefused: the step refuses the model, which is then unchanged.
     """
-    return _ahead(Transactions(model, within_target=within), step, target)
+    steps = Transactions(model, within_target=within)
+    _ahead(steps, step, target)
+    after = steps.frozen
+    assert after is not None
+    return after
 
 
 def _ahead(steps: Transactions, step: PlannedStep, target: Target) -> StepRecord:

@@ -36,17 +36,23 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def origin(command_line: str = "") -> Origin:
     """Return the origin of a run that begins now, on this machine."""
-    versions = {"Python": platform.python_version(), "dmlprep": __version__}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
     return Origin(
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         command_line=command_line,
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
         processors=os.cpu_count() or 0,
-        versions=versions,
+        versions=dict(_versions()),
     )
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of Python, dmlprep and ``_PACKAGES``; cached, because package metadata is slow to read."""
+    versions = {"Python": platform.python_version(), "dmlprep": __version__}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 @cache

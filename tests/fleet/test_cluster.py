@@ -13,25 +13,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import dmlprep
 from dmlprep.core.errors import CheckNotRun, UsageError
-from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, cluster, jobs_of, read_fleet, run_fleet
 from dmlprep.fleet.at_worker import Gate, Host, run_task
+from dmlprep.fleet.cluster import ClusterEngine
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.keys import Keys
 from tests.fixtures_index import fixture
 from tests.fleet.at_worker import run as stand_in
 from tests.fleet.at_worker import where
 
-pytest.importorskip("distributed")
-from dmlprep.fleet import cluster
-from dmlprep.fleet.cluster import ClusterEngine
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="clusters are tried on Linux")
+# Each worker of pytest-xdist collects this file: the package itself is imported by the tests.
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="clusters are tried on Linux"),
+    pytest.mark.skipif(find_spec("distributed") is None, reason="the package distributed is not installed"),
+]
 
 ROOT = Path(__file__).parents[2]
 

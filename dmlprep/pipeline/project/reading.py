@@ -93,7 +93,7 @@ class Reader:
         """
         if not isinstance(data, Mapping):
             raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {self._page}")
-        fields = [f.name for f in msgspec.structs.fields(kind) if f.name not in more]
+        fields = [field for field in kind.__struct_fields__ if field not in more]
         prefix = f"{name}." if name else ""
         for key in data:
             if key not in fields:

@@ -148,7 +148,7 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
         ("limits.", data.get("limits", {}), Limits),
     ]
     for where, table, known in tables:
-        fields = [f.name for f in msgspec.structs.fields(known) if f.name != "name"]
+        fields = [field for field in known.__struct_fields__ if field != "name"]
         for key in table if isinstance(table, dict) else ():
             if key not in fields:
                 raise RecipeError(f"unknown field '{where}{key}'", where=name, fix=suggest(key, fields), code="DP901")

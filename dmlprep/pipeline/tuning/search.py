@@ -16,7 +16,7 @@ import msgspec
 from dmlprep.core.errors import ModelRefused, ToolFailed
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import Target
-from dmlprep.graph.model import Model
+from dmlprep.graph.model import Frozen, Model
 from dmlprep.metrics import holds_fp16
 from dmlprep.pipeline.dry_run import step_ahead
 from dmlprep.pipeline.recipe import Plan, PlannedStep, Recipe, make_plan
@@ -128,12 +128,14 @@ class _State:
     """A graph after some steps, which several candidates may share.
 
     Attributes:
+        frozen: a snapshot of the graph; ``None`` before the first step, and where the last step refuses the graph.
         within: True if opset and IR version are within the target's, where later steps must keep them.
         refused: why the last step refuses the graph; empty if it does not.
         known: the figures and free dimensions, once they are computed.
     """
 
     model: Model
+    frozen: Frozen | None = None
     within: bool = False
     refused: str = ""
     known: tuple[Figures, tuple[str, ...]] | None = None
@@ -168,17 +170,17 @@ class _Tree:
         return at
 
     def _run(self, before: _State, step: PlannedStep) -> int:
-        work = before.model.copy()
-        state = _State(work, before.within or "opset" in step.pass_.promises())
+        work = before.model.copy(before.frozen)
+        state = _State(work, within=before.within or "opset" in step.pass_.promises())
         self.states.append(state)
         try:
-            step_ahead(work, step, self._target, within=before.within)
+            state.frozen = step_ahead(work, step, self._target, within=before.within)
         except (ModelRefused, ToolFailed) as error:
             state.refused = str(error)
             return len(self.states) - 1
         # All come from one model by fixed rules. So graphs that are equal except for the contents of large tensors,
         # which have equal names, types and shapes, are equal in these contents too.
-        graph = work.snapshot().proto.SerializeToString(deterministic=True)
+        graph = state.frozen.proto.SerializeToString(deterministic=True)
         return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self.states) - 1)
 
     def figures(self, at: int) -> tuple[Figures, tuple[str, ...]]:

@@ -164,15 +164,16 @@ def _is_removal(call: ast.expr, arguments: list[ast.expr], keywords: int, files:
 
 def _removals(module: ast.Module) -> Iterator[str]:
     """The functions and methods of a module that remove, rename or replace files."""
-    imports = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    nodes = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom | ast.FunctionDef)]
     files = {
         alias.asname or alias.name
-        for node in imports
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
         if (node.module or "").startswith(("dmlprep.core.files", "dmlprep.portable.replacing", "replacing"))
         for alias in node.names
         if alias.name in {*_ALWAYS, "remove", "replace"}
     }
-    own = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)} - files
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)} - files
 
     def found(node: ast.AST, name: str, depth: int) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
