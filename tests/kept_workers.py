@@ -25,7 +25,7 @@ __all__ = ["kept_workers", "own_workers"]
 _idle: dict[tuple[str, ...], list[Child]] = {}
 
 _start = session.python_worker
-_start_on_linux = LinuxHost._started
+_start_on_linux = LinuxHost.start_worker
 
 _SHADERS = hashlib.sha256(b"the tests").hexdigest()
 """The shader cache of all tests: their models have many shaders in common."""
@@ -80,8 +80,8 @@ def _worker(device: str, name: str) -> Child:
 
 
 def _worker_on_linux(host: LinuxHost) -> Child:
-    host._key = _SHADERS
-    kind = ("dml", str(host._layout.home), host._release, host._gpu.slug if host._gpu else "")
+    host.shader_key = _SHADERS
+    kind = ("dml", str(host.layout.home), host.release, host.gpu.slug if host.gpu else "")
     return _kept(kind, lambda: _start_on_linux(host))
 
 
@@ -91,7 +91,7 @@ def kept_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (session, dml):
             patch.setattr(module, "python_worker", _worker)
-        patch.setattr(LinuxHost, "_started", _worker_on_linux)
+        patch.setattr(LinuxHost, "start_worker", _worker_on_linux)
         yield
 
 
@@ -100,4 +100,4 @@ def own_workers(kept_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that start and end with their sessions, for a test among others."""
     for module in (session, dml):
         monkeypatch.setattr(module, "python_worker", _start)
-    monkeypatch.setattr(LinuxHost, "_started", _start_on_linux)
+    monkeypatch.setattr(LinuxHost, "start_worker", _start_on_linux)

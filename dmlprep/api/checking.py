@@ -173,7 +173,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
         return page(str(what).upper())
     path = Path(what)
     if path.suffix == "" and not path.exists():
-        raise UsageError(f"{str(what)!r} is not a model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+        raise UsageError(f"no model file {str(what)!r}", where="--node", fix="dmlprep explain --node NAME model.onnx")
     start_worker()
     from dmlprep.directml.placement.explain import explain_node
     from dmlprep.directml.targets import find_target

@@ -98,7 +98,7 @@ def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
     echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))
-        echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(quirks)}")
+        echo(f"DirectML kernels: {rows} versions of {len(kernels)} operators; known quirks: {len(quirks)}")
         _show_kernels(kernels, with_types=op is not None)
         echo(f"FP16 faults known: {len(faults)}")
         echo_lines(f"  {one.id} ({one.when}; {one.outcome}; {one.confidence}): {one.why}" for one in faults)

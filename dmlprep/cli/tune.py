@@ -62,7 +62,12 @@ _MOST_PROVED = 64
     help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC)
-@option("--bench", is_flag=True, help="Time MODEL and the candidates that passed on DirectML, and choose by time.")
+@option(
+    "--bench",
+    is_flag=True,
+    help="Time MODEL and the candidates that passed the proof. Times on a GPU decide; times of a device that computes "
+    "on the CPU are only shown.",
+)
 @prepare_options("bench_seconds")
 @option(
     "--kit",

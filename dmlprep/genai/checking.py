@@ -209,7 +209,10 @@ def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
             return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")
         return msgspec.structs.replace(one, severity="note", message=f"{one.message}: graph capture is off here")
     if one.code == "DP649" and shared and one.severity != "error":
-        text = "past and present share memory here (past_present_share_buffer), so one token at a time is correct"
+        text = (
+            "correct here for one token after the cache (past_present_share_buffer is on), but wrong for several: "
+            "use a new Generator for each chat turn"
+        )
         return msgspec.structs.replace(one, severity="note", message=text, remedy="")
     return one
 

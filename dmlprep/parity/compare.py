@@ -106,7 +106,9 @@ def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) 
         count = reference.compute(progress)
     except SessionFailure as failure:
         if failure.kind == "limit":
-            return trial.not_run(f"limit: the original: {failure.message}; {failure.next_step}", failure=failure)
+            return trial.not_run(
+                f"limit exceeded by the original: {failure.message}; {failure.next_step}", failure=failure
+            )
         return trial.not_run(f"the original does not run on the CPU, so it cannot be compared: {failure}")
     if count == 0:
         return trial.not_run("the model has no outputs")

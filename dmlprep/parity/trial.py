@@ -88,7 +88,7 @@ class Trial:
         """
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
-        words = {"limit": "limit", "memory": "out of memory"}
+        words = {"limit": "limit exceeded", "memory": "out of memory"}
         if software_device(self.device, self.info or info):
             words["timeout"] = "out of time"
         if failure.kind in words:

@@ -35,12 +35,18 @@ def _placed(
 
 
 def _known_faults(model: Model, target: Target, graph: GraphFacts, placement: Placement) -> list[Finding]:
-    """Return the errors that DirectML makes certainly: the session fails, a node fails, or its results are wrong."""
+    """Return the certain errors on DirectML: the session fails, a node fails, or its results are wrong."""
     if target.opset_only:
         return []
     hits = [hit.finding() for hit in find_quirks(graph, target)]
-    unknown = [f for f in placement_findings(placement, placement.opset) if f.code == "DP507"]
+    unknown = [f for f in placement_findings(placement, placement.opset) if f.code == "DP507" and _is_shipped(f)]
     return [f for f in (*version_findings(model, target), *unknown, *hits) if f.severity == "error"]
+
+
+def _is_shipped(one: Finding) -> bool:
+    """Return False if the finding's operator is the user's own: the application registers its kernel."""
+    domain = str(one.facts["op"]).rpartition("::")[0]
+    return domain in ("", "ai.onnx.ml", "com.microsoft")
 
 
 def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> list[Finding]:

@@ -86,7 +86,9 @@ class CpuRunner:
         except SessionFailure as failure:
             self.release()
             if failure.kind == "limit":
-                raise CheckNotRun(f"limit: {failure.message}", fix=failure.next_step, code="DP703") from failure
+                raise CheckNotRun(
+                    f"limit exceeded: {failure.message}", fix=failure.next_step, code="DP703"
+                ) from failure
             fix = f"the inputs are {sizes_text(feeds)}; --pin, --size and parity.sizes set others, or {REAL_INPUTS}"
             text = f"the model does not run on the CPU: {failure.message}"
             raise ModelRefused(text, code="DP704", fix=fix if failure.kind == "run" else "") from failure

@@ -98,7 +98,7 @@ if sys.platform == "win32":
         create = ctypes.WinDLL("dxgi").CreateDXGIFactory1
         create.restype = ctypes.c_int32
         if create(ctypes.byref(_FACTORY), ctypes.byref(factory)) < 0:
-            raise OSError("DXGI has no factory")
+            raise OSError("DXGI does not start (CreateDXGIFactory1 failed), so the GPUs are unknown")
         return factory
 
     def memory_in_use(number: int) -> tuple[int, int] | None:

@@ -134,7 +134,7 @@ def test_explain_a_node(run: Run) -> None:
     assert run("explain", "--node", node, NEW).out == text
     with pytest.raises(UsageError, match="no node"):
         dmlprep.explain(NEW, node="nothing")
-    with pytest.raises(UsageError, match="is not a model"):
+    with pytest.raises(UsageError, match="no model file"):
         dmlprep.explain("DP501", node="Conv_0")
 
 

@@ -60,7 +60,7 @@ def test_no_proof_of_a_small_model_takes_all_there_is(name: str, tmp_path: Path,
         record = api.prepare(saved(name, tmp_path), out=tmp_path / "out", recipe=recipe, device="cpu")
     (verdict,) = record.verdicts
     assert (str(verdict.check), verdict.outcome, record.exit_code) == ("parity on cpu", "not-run", 3)
-    assert verdict.reason.startswith("limit: ")
+    assert verdict.reason.startswith("limit exceeded")
     field = "run_seconds" if name in _ENDLESS else "run_bytes"
     assert f"--limit {field}=" in verdict.reason
     assert field in str(record.error)

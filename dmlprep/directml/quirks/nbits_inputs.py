@@ -50,7 +50,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         edit.shorten()
         return ""
     if bits == 8 and count % 2:
-        return "the number of its zero points is odd, and they are not 128, the middle of 8 bits"
+        return f"each column has {count} zero points of 8 bits, an odd number, and some are not 128 (the middle)"
     bytes_ = whole.reshape(columns, count).astype(np.uint8)
     if bits == 4:
         even = np.pad(bytes_, ((0, 0), (0, count % 2)))

@@ -147,8 +147,8 @@ QUIRK = Quirk(
 )
 
 
-_TYPES = {"int8", "uint8", "int32"}
-"""Types of quantized data for which the rewrite works. DirectML refuses vectors of 4 bits with any axis or scale."""
+_TYPES = {"int8", "uint8", "int32", "int4", "uint4"}
+"""Types of quantized data for which the rewrite works."""
 
 
 def _matches_missing(node: NodeFacts) -> str | Match:

@@ -131,8 +131,10 @@ def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> 
 
 def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     start, limit, delta = (required(i).reshape(-1)[0] for i in inputs)
-    if start.dtype.kind != "i" or delta == 0:
-        raise Uncertain("a range of floats")
+    if delta == 0:
+        raise Uncertain("a Range with a step of zero")
+    if start.dtype.kind != "i":
+        raise Uncertain("a Range of floats, which runtimes round differently")
     return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
 
 
@@ -233,8 +235,10 @@ def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
 
 def _range_length(inputs: Inputs, attributes: Attributes) -> int:
     start, limit, delta = (required(i).reshape(-1)[0] for i in inputs)
-    if start.dtype.kind not in "iu" or delta == 0:
-        raise Uncertain("a range of floats")
+    if delta == 0:
+        raise Uncertain("a Range with a step of zero")
+    if start.dtype.kind not in "iu":
+        raise Uncertain("a Range of floats, which runtimes round differently")
     return max(0, -((int(start) - int(limit)) // int(delta)))
 
 

@@ -1,7 +1,11 @@
 """Expand fused operators of com.microsoft into plain nodes, in a copy of a model that is only used to compute results.
 
-There are four reasons: the CPU has no kernel (GroupNorm), its kernel rounds and DirectML's does not (MatMulNBits), its
-kernel overflows (MatMulInteger, also of ai.onnx), or the FP16 emulation must round the output of each node.
+The reasons:
+
+- The CPU has no kernel (GroupNorm).
+- The CPU's kernel rounds, and DirectML's does not (MatMulNBits).
+- The CPU's kernel overflows (MatMulInteger and others, also of ai.onnx).
+- The FP16 emulation must round the output of each node.
 """
 
 from __future__ import annotations

@@ -34,26 +34,29 @@ class LinuxHost(SessionHost):
     """
 
     def __init__(self, layout: Layout, release: str, traits: Sequence[str] = (), gpu: Gpu | None = None) -> None:
-        super().__init__(self._started, lambda facts: describe(facts, traits, gpu), self._staged)
-        self._layout, self._release, self._gpu = layout, release, gpu
+        super().__init__(self.start_worker, lambda facts: describe(facts, traits, gpu), self._staged)
+        self.layout, self.release, self.gpu = layout, release, gpu
         self._numbers = itertools.count(1)
         self._locations: Sequence[str] = ()
-        self._key: str | None = None
+        self.shader_key: str | None = None
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         """Open a session with the shader cache of this model."""
         data = _data_folder(path, options or SessionOptions())
         self._locations = external_files(path, data)
-        if self._key is None:
+        if self.shader_key is None:
             with contextlib.suppress(OSError):  # the load reports the error
-                self._key = shaders.key_of([path, *(data / location for location in self._locations)])
+                self.shader_key = shaders.key_of([path, *(data / location for location in self._locations)])
         return super().open(path, options)
 
-    def _started(self) -> Child:
+    def start_worker(self) -> Child:
+        """Start a worker process, which serves the sessions of this host."""
         return Child(
-            lambda exchange: leashed(command_line(self._layout, self._release, exchange, self._key or "", self._gpu)),
+            lambda exchange: leashed(
+                command_line(self.layout, self.release, exchange, self.shader_key or "", self.gpu)
+            ),
             "the DirectML worker",
-            holds=install_locks.use(self._layout),
+            holds=install_locks.use(self.layout),
         )
 
     def _staged(
