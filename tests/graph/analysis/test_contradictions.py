@@ -109,3 +109,8 @@ def test_a_window_larger_than_its_input() -> None:
         make_pass("pin", {"sizes": {"n": 1, "h": 2}}).run(model("strides = [1, 1]"), Context(find_target()))
     for padding in ("pads = [1, 1, 1, 1]", 'auto_pad = "SAME_UPPER"'):
         assert make_pass("pin", {"sizes": {"n": 1, "h": 2}}).run(model(padding), Context(find_target()))
+
+
+def test_no_index_is_outside() -> None:
+    text = f"{HEAD} g (float[2, 3] x) => (float[0, 3] y) <int64[0, 1] s = {{}}> {{ y = GatherND (x, s) }}"
+    Inference.of(ir.from_proto(onnx.parser.parse_model(text)))

@@ -33,6 +33,7 @@ CASES = {
     "Attention": ([f(2, 3, 8), f(8, 24), f(24)], {"num_heads": 2}, 1),
     "MultiHeadAttention": ([f(2, 3, 8), f(2, 5, 8), f(2, 5, 12)], {"num_heads": 2}, 1),
     "FusedMatMul": ([f(2, 4, 3), f(2, 5, 4)], {"transA": 1, "transB": 1}, 1),
+    "FusedMatMul of matrices": ([f(4, 3), f(5, 4)], {"transA": 1, "transB": 1}, 1),
     "FusedConv": ([f(1, 2, 8, 8), f(3, 2, 3, 3), f(3)], {"activation": "Relu", "strides": [2, 2]}, 1),
     "FusedGemm": ([f(2, 4), f(5, 4), f(5)], {"activation": "Relu", "transB": 1}, 1),
     "MatMulIntegerToFloat": (
@@ -64,7 +65,9 @@ CASES = {
 def test_as_onnxruntime(op_type):
     arrays, attributes, outputs = CASES[op_type]
     names = [f"i{i}" for i in range(len(arrays))]
-    node = helper.make_node(op_type, names, [f"o{i}" for i in range(outputs)], domain=MS, **attributes)
+    node = helper.make_node(
+        op_type.partition(" ")[0], names, [f"o{i}" for i in range(outputs)], domain=MS, **attributes
+    )
     first = helper.make_tensor_value_info("i0", helper.np_dtype_to_tensor_dtype(arrays[0].dtype), arrays[0].shape)
     graph = helper.make_graph(
         [node],

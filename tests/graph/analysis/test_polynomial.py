@@ -47,6 +47,7 @@ def test_polynomials():
     assert (a * b * of_number(6)).divided(b * of_number(3)) == of_number(2) * a
     assert (a + b).divided(of_number(2)) is None
     assert (a - b).at_least is None
+    assert of_name("2*a + 3") == of_number(2) * a + of_number(3)
     assert (a + of_number(3)).at_least == 3
 
 
