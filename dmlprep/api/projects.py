@@ -12,6 +12,7 @@ from dmlprep.api.preparing import prepare, start_worker
 from dmlprep.core.errors import DmlprepError, UsageError
 from dmlprep.pipeline.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
+from dmlprep.record.fleet import worst
 
 if TYPE_CHECKING:
     from dmlprep.fleet import Engine, FleetFile, FleetObserver, Job
@@ -151,9 +152,8 @@ class ProjectRun:
 
     @property
     def exit_code(self) -> int:
-        """The highest exit code of all models; 0 if all results were written."""
-        codes = [record.exit_code for record in self.records.values()]
-        return max([*codes, *(error.exit_code for error in self.errors.values())], default=0)
+        """The worst exit code of all models, in the order 70, 2, 1, 3, 0."""
+        return worst(one.exit_code for one in (*self.records.values(), *self.errors.values()))
 
 
 def prepare_project(

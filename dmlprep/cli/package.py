@@ -100,7 +100,7 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
     for text in verification.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:
-        return 0
+        return verification.exit_code
     echo(f"  {verification.signature}")
     if verification.exit_code:
         echo("  package the run again with this version, or pass the signer's public key with --key")

@@ -20,6 +20,7 @@ from dmlprep.core.text.documents import to_json
 from dmlprep.directml.quirks import code_row
 from dmlprep.portable.printable import printable
 from dmlprep.record import Finding, RunRecord
+from dmlprep.record.fleet import worst
 from dmlprep.report.pages import page
 
 VERSION = "2.1.0"
@@ -132,7 +133,7 @@ def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
         },
         "automationDetails": {"id": category},
         "artifacts": [{"location": {"uri": uri}} for uri in dict.fromkeys(uris)],
-        "invocations": [{"executionSuccessful": True, "exitCode": max(record.exit_code for record in records)}],
+        "invocations": [{"executionSuccessful": True, "exitCode": worst(record.exit_code for record in records)}],
         "results": [
             _result(item, uri, index, record.target)
             for record, uri in zip(records, uris, strict=True)

@@ -138,6 +138,7 @@ def test_the_loader_of_another_version_is_not_compared_and_that_is_an_outcome(fo
     done = run("package", "verify", for_csharp)
     assert done.code == CheckNotRun.exit_code
     assert "NOT COMPARED" in done.out
+    assert run("package", "verify", for_csharp, "-q").code == CheckNotRun.exit_code
     assert "as they were made" not in done.out
     assert json.loads(run("package", "verify", for_csharp, "--format", "json").out)["loader"] == "not compared"
     assert _nupkg(run, for_csharp, "--force") == InputError.exit_code

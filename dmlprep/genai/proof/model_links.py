@@ -73,10 +73,9 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
         ModelRefused: dmlprep cannot preserve it.
     """
     began = time.perf_counter()
-    joined = dict(_joined(prepared))
-    if not joined:
+    joined, before = dict(_joined(prepared)), dict(_joined(original))
+    if not joined and not before:
         return []
-    before = dict(_joined(original))
     wrong = [
         f"{one} is {gives.name} as an output and {takes.name} as an input"
         for one, (gives, takes) in joined.items()
