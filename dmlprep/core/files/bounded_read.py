@@ -168,9 +168,11 @@ def check_document(data: object, *, half: bool = False) -> None:
             ``half``, a lone surrogate.
     """
     level: list[object] = [data]
-    for _ in range(MAX_DEPTH):
+    for depth in range(MAX_DEPTH + 1):
         below: list[object] = []
         for value in level:
+            if depth == MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+                raise _too_deep()
             if isinstance(value, Mapping):
                 below += value.values()
             elif isinstance(value, list | tuple):
@@ -184,8 +186,6 @@ def check_document(data: object, *, half: bool = False) -> None:
         if not below:
             return
         level = below
-    if any(isinstance(value, Mapping | list | tuple) for value in level):
-        raise _too_deep()
 
 
 def _too_deep() -> Unfit:

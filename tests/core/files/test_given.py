@@ -77,3 +77,12 @@ def test_what_is_no_toml_and_what_is() -> None:
         "a": {"b": {"c": True}},
     }
     check_document({"a": [{"b": None}] * 3})
+
+
+@pytest.mark.parametrize("depth", [0, 1, MAX_DEPTH - 1])
+@pytest.mark.parametrize("value", ["a\0b", 1 << 70])
+def test_a_value_is_checked_at_every_depth(value: object, depth: int) -> None:
+    for _ in range(depth + 1):
+        value = [value]
+    with pytest.raises(Unfit):
+        check_document(value)
