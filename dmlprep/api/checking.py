@@ -113,7 +113,8 @@ def check_releases(path: str | Path) -> dict[str, RunRecord]:
         path: the model.
 
     Returns:
-        the record of ``check`` by the name of the release (``ort-1.24``).
+        the record of ``check`` by the name of the release (``ort-1.24``). Only the newest release's record has the
+        memory of a session.
 
     Raises:
         InputError: the model cannot be read.
@@ -133,7 +134,8 @@ def examine(
     """Run ``check``, and return the record together with the placement of each node, one entry for each target.
 
     The arguments are those of ``check``. The target ``all`` stands for every known release, oldest first; it cannot be
-    combined with ``verify``.
+    combined with ``verify``. With ``all``, ``fail_on_cpu`` and ``vram`` apply only to the newest release, and only its
+    record has the memory of a session.
     """
     start_worker()
     from dmlprep.directml.targets import find_target, target_names
@@ -216,7 +218,8 @@ def limits(
         onnx_bytes, onnx_seconds: memory (bytes) and CPU time (seconds) that one call of onnx's checker may need.
 
     Raises:
-        UsageError: a limit is not a number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.
+        UsageError: a limit is not a number from 0 to 2**60, a time or ``onnx_bytes`` is not above 0, or one of these is
+            larger than any machine allows.
     """
     from dmlprep.graph.model.budget import Limits, limited
     from dmlprep.process.onnx_worker import door

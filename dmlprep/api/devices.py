@@ -274,7 +274,10 @@ def remove_runtime(release: str = "") -> list[Path]:
 
 
 def target_names(kind: Kind = "onnxruntime") -> list[str]:
-    """Return the names of the known DirectML releases of a kind (``ort-1.24``), without reading their kernel tables."""
+    """Return the names of the known DirectML releases, such as ``ort-1.24``, without reading their kernel tables.
+
+    ``kind``: as in ``list_targets``.
+    """
     from dmlprep.directml.targets import target_names as names
 
     return names(kind)

@@ -173,7 +173,8 @@ def genai_compare(
 
     Raises:
         InputError: a folder, a model or the text cannot be read.
-        UsageError: a prompt, ``steps``, the adapter or the tolerance is not valid.
+        UsageError: a prompt, ``steps``, ``text_tokens``, the adapter or the tolerance is not valid.
+        CheckNotRun: no GPU matches ``gpu``.
         ModelRefused: dmlprep cannot read a model.
     """
     start_worker()

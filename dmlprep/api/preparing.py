@@ -41,7 +41,7 @@ def user_metric(
 
     Args:
         metric: a function, ``file.py:function``, or a name from a project file.
-        bound: the largest value that passes; ``None``: the recipe's.
+        bound: the largest value that passes; ``None``: the recipe's, if the metric is the recipe's.
         plan: the plan whose recipe may name a metric; a path in a recipe file is relative to that file.
         observer: notified before code runs that a recipe or a project file names.
     """
@@ -199,7 +199,8 @@ def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None =
         is never True for several dimensions.
 
     Raises:
-        UsageError: both are set, one is out of range, or no set of 64 buckets wastes so little.
+        UsageError: ``waste`` and ``count`` are both set, an argument is out of range, or no set of 64 buckets wastes so
+            little.
     """
     from dmlprep.pipeline.buckets import cover, cover_within
 

@@ -39,14 +39,16 @@ def init_project(
     [('model.onnx', '@vision-fp16', {'batch': 1})]
 
     Args:
-        models: the models; by default all in the folder of the project file and below.
+        models: the models; by default all in the folder of the project file and below, except results of ``prepare``
+            and the content of hidden folders, ``build`` and ``node_modules``.
         out, force: path of the project file (docs/project-file.md), and whether to replace it.
         results: the folder for prepared models that the file names, relative to the file.
         ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without
-            ``ask`` the file has the examples, and ``guessed`` of a model names them.
+            ``ask`` the file has the examples, and ``guessed`` of a model names them, except ``batch = 1``.
 
     Returns:
         the suggested recipe and sizes of each model (``models``), and the models that cannot be read (``unreadable``).
+        If no model can be read, no file is written.
 
     Raises:
         InputError: a model that was named cannot be read.
@@ -134,8 +136,9 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
             its name.
 
     Raises:
-        UsageError: there is no model, no folder is set for a model, or two models would get the same folder.
-        OutputError: a link exists at the path of a model's folder.
+        UsageError: there is no model, no folder is set for a model, or two models would get the same folder. Or a
+            folder in the project file is outside the folder of that file, or ``out`` is one file for several models.
+        OutputError: ``out`` is set, and a link exists at the path of a model's folder in it.
     """
     from dmlprep.pipeline.project import own_models
     from dmlprep.pipeline.project import result_places as places

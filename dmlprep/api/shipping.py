@@ -192,11 +192,12 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
         key: file of the public key that must have signed the contract; ``None`` checks no signature.
 
     Returns:
-        the contract and its digest, and a phrase about its signature. ``exit_code`` is 3 if dmlprep could not compare
-        the loader, because another version wrote it; otherwise 0.
+        the contract and its digest, and a phrase about its signature. ``exit_code`` is 3 if another version
+        of dmlprep wrote the loader, which is then not compared, and no signature was checked; otherwise 0.
 
     Raises:
-        InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
+        InputError: a file is missing or was changed, or the key did not sign the contract; the message names the file.
+        UsageError: ``key`` is set, and the package ``cryptography`` is not installed.
     """
     from dmlprep.package import verify
 

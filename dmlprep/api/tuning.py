@@ -48,7 +48,8 @@ def tune(
     Args:
         path: the model.
         recipes: recipes to start from; the search does not change settings that they contain.
-        pins, target, settings: as in ``plan``; the resulting recipe contains the pins.
+        pins, target, settings: as in ``plan``; the resulting recipe contains the pins. A setting needs to fit only
+            one of the ``recipes``; for the others it has no effect.
         io: element types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try
             both.
         only_directml: True to try operators too that the CPU provider cannot run (GroupNorm).

@@ -126,7 +126,7 @@ def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:
-    """End without an error when the reader of the output (head, less) has ended, and without Python's complaint."""
+    """Exit with code 141 and without a message, because the reader of the output (head, less) has ended."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
     sys.exit(_SIGPIPE_EXIT)
 

@@ -51,7 +51,11 @@ class PackGroup(click.Group):
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the files on the command line, and the matches of patterns, which the shells of Windows do not expand."""
+    """Return the files on the command line, and the matches of patterns, which the shells of Windows do not expand.
+
+    Raises:
+        UsageError: no file matches a pattern.
+    """
     models: list[Path] = []
     for path in paths:
         text = str(path)
@@ -185,7 +189,12 @@ def project_options(function: F) -> F:
 
 
 def the_project(project_file: Path | None, no_project: bool) -> Project | None:
-    """Return the project file that applies; ``None`` without one."""
+    """Return the project file that applies; ``None`` if there is none, or for ``no_project``.
+
+    Raises:
+        click.UsageError: both options are set.
+        UsageError: as in ``dmlprep.api.read_project``.
+    """
     if no_project:
         if project_file is not None:
             raise click.UsageError("--project and --no-project contradict each other.")

@@ -63,7 +63,7 @@ def echo_commands(lines: Iterable[str]) -> None:
 
 
 def echo_page(text: str, *, err: bool = False) -> None:
-    """Write a document to stdout, or to stderr, as it is: nothing in it is shortened."""
+    """Write a document in full to stdout, or to stderr; tabs become spaces, and control characters are escaped."""
     lines = (apart(printable(line)) for line in text.expandtabs(4).split("\n"))
     _write("\n".join(lines), own(sys.stderr if err else sys.stdout))
 
@@ -142,7 +142,7 @@ def show_run(record: RunRecord, output_format: str, *, quiet: bool = False, verb
 
     Args:
         quiet: text in one line.
-        verbose: text with all tables.
+        verbose: text with all tables; False: a summary. ``quiet`` overrides it.
     """
     if output_format == "json":
         print_json_text(record.to_json())

@@ -179,7 +179,7 @@ class _Views:
                 check_output(path, force=True)
 
     def write(self, record: RunRecord) -> None:
-        """Write the files of a finished run."""
+        """Write the files of a finished run; the depfile only if the run's exit code is 0."""
         if self.record is not None:
             api.write_record(record, self.record)
         if self.html is not None:

@@ -34,7 +34,10 @@ Source: learn.microsoft.com, "HandlerRoutine callback function". Python knows on
 
 
 def _high(descriptor: int) -> int:
-    """Move a descriptor above the standard streams: one of their numbers would be reused if the stream is closed."""
+    """Move a descriptor above the standard streams, and return its new number.
+
+    The number of a standard stream that is closed could be reused.
+    """
     import fcntl
 
     moved = int(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
@@ -98,7 +101,10 @@ class Stopping:
         kernel.SetConsoleCtrlHandler(self._routine, 1)
 
     def console_event(self, event: int) -> int:
-        """Handle one event of the console, in the thread in which Windows calls it."""
+        """Handle one event of the console, in the thread in which Windows calls it.
+
+        Return 0 for Ctrl-C and Ctrl-Break, which Python then handles too. For other events, end the program.
+        """
         if event in (_CLOSE, _LOGOFF, _SHUTDOWN):
             self._end(signal.SIGTERM)
         threading.Thread(target=self._end, args=(signal.SIGINT,), name="dmlprep-stopping", daemon=True).start()

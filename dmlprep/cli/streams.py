@@ -33,7 +33,10 @@ class Guarded(io.TextIOBase):
         self._line = ""  # what the last line, which has no end yet, ends with
 
     def write(self, text: str) -> int:
-        """Write ``text``. Line ends stay; other characters that control a terminal or a CI machine are escaped."""
+        """Write ``text``. Line ends stay; other characters that control a terminal or a CI machine are escaped.
+
+        Lines that look like dmlprep's own are indented. If ``beside`` is set, it gets the text instead.
+        """
         if not isinstance(text, str):
             raise TypeError(f"a text stream needs str, not {type(text).__name__}")
         if self.beside is not None:

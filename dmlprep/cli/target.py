@@ -119,7 +119,11 @@ _FAULT = {
 
 
 def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Return the kernels by operator; only those of ``op`` if it is set."""
+    """Return DirectML's kernels by operator; only those of ``op`` if it is set, possibly none.
+
+    Raises:
+        UsageError: neither DirectML nor the CPU provider knows ``op``.
+    """
     table = target.tables.dml
     if op is not None and op not in table and op not in target.tables.cpu:
         close = get_close_matches(op, {**table, **target.tables.cpu}, 3)

@@ -147,7 +147,7 @@ class ClusterEngine:
             self._manned = now
 
     def submit(self, task: Task) -> None:
-        """Send a task to the scheduler."""
+        """Send a task to the scheduler; without a connection, the task ends immediately with exit code 3."""
         self._recount()
         self._futures[task.name] = None
         if self._client.status != "running":
@@ -220,7 +220,7 @@ class ClusterEngine:
             self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
     def _ended(self, name: str, future: object) -> None:
-        """Put the end of a task into the queue; Dask calls this in its own thread."""
+        """Put the end of a task, or the order to submit it again, into the queue; Dask calls this in its own thread."""
         try:
             self._events.put(self._outcome(name, future))
         except Exception as wrong:  # any error becomes a result, and the fleet continues
@@ -262,7 +262,7 @@ class ClusterEngine:
 
 
 def _bounded(connect: Callable[[], object]) -> object:
-    """Return the result of ``connect``, or its error; raise TimeoutError if it takes too long.
+    """Return the result of ``connect``, or raise its error; raise TimeoutError if it takes too long.
 
     Dask itself waits without end for a server that is not a scheduler.
     """
@@ -305,7 +305,8 @@ def _at_worker(topic: str, name: str, here: list[object] | None, order: bytes) -
     Args:
         topic: the Dask topic to which events about the task go.
         name: the task's name.
-        here: ``Keys.here`` of the submitting machine; other versions on this worker are an error.
+        here: ``Keys.here`` of the submitting machine. If it differs on this worker, the task does not run, and the exit
+            code is 3. ``None`` skips this check.
         order: the pickled function and task.
     """
     from distributed import get_worker

@@ -70,7 +70,11 @@ class FleetFile:
 
     @property
     def out(self) -> Path | None:
-        """The output folder, which must be inside the file's folder; ``None`` if the file names none."""
+        """The output folder; ``None`` if the file names none.
+
+        Raises:
+            UsageError: DP905, it is outside the file's folder.
+        """
         if "out" not in self.defaults:
             return None
         return _reader(Path(self.file)).inside(self.folder / self.defaults["out"], "defaults.out")

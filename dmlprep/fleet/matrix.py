@@ -93,7 +93,8 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
     """Return all jobs that are not excluded, in the order of the file.
 
     Raises:
-        UsageError: DP905, an entry matches nothing, two jobs have one name, or there are no or too many jobs.
+        UsageError: DP905, an entry matches nothing, two jobs have one name, a name is not valid for a folder, or
+            there are no or too many jobs.
     """
     models = _models(fleet)
     count = 0
@@ -119,7 +120,8 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
 def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
     """Return the jobs that match one of the patterns of ``--only``; all jobs if there are no patterns.
 
-    A pattern matches the name of a job, the folders at the start of the name, or the path of the model.
+    A text without wildcards matches the name of a job, the folders at the start of the name, or the path of the model.
+    A pattern with wildcards matches a whole name or path.
 
     Raises:
         UsageError: a pattern matches no job.

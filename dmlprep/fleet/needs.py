@@ -31,7 +31,7 @@ def memory_needed(nbytes: int, *, dml: bool) -> int:
 def model_bytes(model: Path) -> int:
     """Return the size in bytes of a model's file, and of files with its name next to it, which are probably its data.
 
-    A file that cannot be read counts 0.
+    If a file cannot be read, return the sum of those before it, possibly 0.
     """
     total = 0
     with contextlib.suppress(OSError):
@@ -57,7 +57,10 @@ class Room:
     memory: int
 
     def limit(self, needed: int) -> int:
-        """Return the memory limit of one job in bytes: an equal share, or ``needed`` if larger; 0 for no limit."""
+        """Return the memory limit of one job in bytes; 0 for no limit.
+
+        It is an equal share of ``memory``, or ``needed`` if larger, but at most all of ``memory``.
+        """
         return min(max(needed, self.memory // self.jobs), self.memory)
 
 

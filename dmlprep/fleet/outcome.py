@@ -33,7 +33,8 @@ class Done:
     """A job that has ended, with its row of the fleet's record.
 
     Attributes:
-        findings: the run's record without everything but its findings, for SARIF and annotations.
+        findings: the run's record with all its findings, but without steps, verdicts, facts and options; for SARIF and
+            annotations.
         data: path -> SHA-256 of the data files that the run read.
         lasting: True if a run with the same key would end the same way.
     """
@@ -56,7 +57,8 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known
     """Return the row and findings of a job that ended.
 
     Args:
-        record: the record of the run; ``None`` if it left none.
+        record: the record of the run; ``None`` if it left none. It is not used if it has another exit code than
+            ``ended``, or only an error; then the result is that of ``without_record``.
         is_known: True for a job that ended in an earlier run of the fleet.
     """
     if record is None or record.exit_code != ended.exit_code:

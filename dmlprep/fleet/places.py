@@ -83,7 +83,7 @@ class Place:
     def known_state(self, key: str, digests: Digests) -> State | None:
         """Return the state of a finished job with this key, if its data files and all its results are unchanged.
 
-        ``None`` otherwise: the job must run.
+        ``None`` otherwise, and for an outcome that depends on the machine: the job must run.
         """
         state = self.state()
         if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:
@@ -122,6 +122,9 @@ class Place:
 
         If the job failed, its earlier results are removed first, and ``record``, the record of the run, is moved into
         the folder. ``reads``: path -> SHA-256 of the data files that the run read.
+
+        Raises:
+            OutputError: a file in the folder cannot be read, removed or written.
         """
         try:
             if exit_code != 0:
@@ -142,6 +145,7 @@ class Place:
         """Restore ``job.json`` after a job that was stopped; ``before`` is its earlier content.
 
         If ``before`` is ``None`` and there are no results, remove ``job.json`` and empty folders below ``top``.
+        If there are results, leave the folder as it is: the next run does the job again.
         """
         if before is not None:
             write_file(self.folder / STATE, to_compact(before))

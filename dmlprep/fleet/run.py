@@ -1,7 +1,8 @@
 """Run a fleet: skip jobs with known results, run the others by an engine, and store each result when its job ends.
 
-A fleet that was killed can be run again, and continues: a job is done if its ``job.json`` has an outcome, and a result
-appears as a whole (``pipeline/prepare.py``). The system releases the locks when a process ends.
+A fleet that was killed can be run again, and continues. A job is skipped if its ``job.json`` has an outcome for the
+same key and the files are unchanged (``Place.known_state``). A result appears as a whole (``pipeline/prepare.py``). The
+system releases the locks when a process ends.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class FleetRequest:
     """A fleet to run; attributes without a description are arguments of ``dmlprep.api.prepare_fleet``.
 
     Attributes:
-        file, shard, only: for the record; ``jobs`` are already chosen by them.
+        file, shard, only: for the record.
+        jobs: the jobs to run, already chosen by ``shard`` and ``only``.
         base: the folder of the file.
         out: the output folder.
         engine: starts the engine that runs the jobs; it is called at the first job to run.

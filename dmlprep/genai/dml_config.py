@@ -163,7 +163,7 @@ def _object(parent: dict[str, object], key: str) -> dict[str, object]:
 def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str, object]]]:
     """Yield each section with session options, with its place as a list of keys before it.
 
-    The decoder is always among them, unless it is a pipeline.
+    The decoder is always among them, unless it is missing or a pipeline.
     """
     yield from _below(document, [], 0)
     model = document.get("model")

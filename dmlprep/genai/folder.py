@@ -143,7 +143,10 @@ def leads_out(name: str) -> bool:
 
 
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield files below a folder, at most 8 levels deep and 10,000 entries in each folder; skip links to folders."""
+    """Yield files below a folder, at most 8 levels deep and 10,000 entries in each folder.
+
+    Links to folders, and folders that cannot be read, are skipped.
+    """
     try:
         with os.scandir(folder) as scan:
             entries = sorted(islice(scan, _FILES), key=lambda entry: entry.name)

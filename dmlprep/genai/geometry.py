@@ -49,7 +49,10 @@ def geometry_findings(config: GenaiConfig, section: str, file: str, graph: Graph
 
 
 def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Yield findings if heads or head size of no attention node are as in the config (layers may differ)."""
+    """Yield findings if heads or head size of no attention node are as in the config (layers may differ).
+
+    ``head``: the section of the config, ``decoder`` or ``encoder``.
+    """
     heads, groups, sizes = dict[int, str](), dict[int, str](), dict[int, str]()
     for node in nodes:
         if node.key not in _ATTENTION:
@@ -132,7 +135,10 @@ def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts)
 
 
 def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Yield a finding if the width of embeddings or encoder states differs from ``hidden_size`` in the config."""
+    """Yield a finding if the width of embeddings or encoder states differs from ``hidden_size`` in the config.
+
+    ``head``: the model's section in the config, without a stage of its pipeline.
+    """
     rows = {
         "decoder": ("inputs", "inputs_embeds", "decoder"),
         "embedding": ("outputs", "inputs_embeds", "decoder"),

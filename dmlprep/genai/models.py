@@ -50,7 +50,8 @@ class PreparedModel:
     def captures(self) -> str:
         """The reason why DirectML cannot capture its graph (record it once and replay it); empty if it can.
 
-        It can if no node has a subgraph, every compute node is on DirectML, and no tensor is copied to the CPU.
+        It can if no node has a subgraph, every compute node is on DirectML, and no tensor is copied between CPU and
+        GPU. If the placement is unknown, only subgraphs count.
         """
         for node in self.prepared.ir.graph if self.prepared is not None else ():
             if any(attribute_graphs(node)):

@@ -39,6 +39,8 @@ class FolderOut:
     def check(cls, out: Path, source: Path, *, folders: Iterable[str], force: bool) -> FolderOut:
         """Check, before the work begins, that a run can write the folder ``out``, and return it.
 
+        Remains of killed runs in ``out`` are recovered or removed.
+
         Args:
             source: the input folder.
             folders: names of subfolders that the run creates.

@@ -308,7 +308,8 @@ def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedMod
     """Run the steps on one model, and save the result in ``place`` at the same relative path.
 
     Raises:
-        ModelRefused: the model has attention that DirectML computes wrongly or cannot load.
+        ModelRefused: the model has attention that DirectML computes wrongly or cannot load, or the config makes it read
+            a wrong cache.
     """
     request, config = run.request, source.config
     # The search's limit, within the model's context length.

@@ -103,7 +103,10 @@ class Bundle:
         return name in self._members if self._zip is not None else (self._folder / name).is_file()
 
     def size(self, name: str) -> int:
-        """Return a file's unpacked size in bytes, as the zip declares it; raise InputError if the file is missing."""
+        """Return a file's unpacked size in bytes; raise InputError if the file is missing.
+
+        In a zip, it is the declared size, which the content may not have.
+        """
         if not self._has(name):
             raise self.wrong(f"{name} is missing", "copy it again completely")
         return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size
@@ -134,7 +137,7 @@ class Bundle:
             raise self.wrong(f"{name} is damaged: {error}", "copy it again completely") from error
 
     def read_document(self) -> bytes:
-        """Return the content of the document as bytes; raise InputError if it has more than 64 MiB."""
+        """Return the content of the document as bytes; raise InputError if it is damaged or larger than 64 MiB."""
         return self._read(self.document, _DOCUMENT_BYTES)
 
     def read_seal(self) -> bytes | None:
@@ -155,7 +158,8 @@ class Bundle:
             most: largest allowed size of all files together, in bytes; ``None`` for no limit.
 
         Raises:
-            InputError: a file is missing, unknown, of another size, or was changed.
+            InputError: a listed file is missing, or has another size or content, or all are larger than ``most``. Or a
+                zip has a file that is not in the list; a folder may have others.
         """
         for name in files:
             if not _safe(name):

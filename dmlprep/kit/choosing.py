@@ -22,7 +22,8 @@ def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, 
     """Return the candidates with their verdicts and times on the other machine, and the choice among them.
 
     Raises:
-        InputError: the kit has only one model, or kit and result are damaged or do not belong together.
+        InputError: the kit has only one model, kit and result are damaged or do not belong together, or a seal does not
+            match ``key``.
     """
     with returned(result, kit, key) as answer:
         listed, tuned = answer.manifest.candidates, answer.manifest.tuned

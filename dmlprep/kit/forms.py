@@ -217,7 +217,8 @@ def read_result(raw: bytes, where: str) -> Result:
     """Parse the content of ``result.json``, and check that it was not changed; ``where`` is the file, for errors.
 
     Raises:
-        InputError: it is not a valid ``result.json``, or its ``seal`` does not match.
+        InputError: it is not a valid ``result.json``, its ``seal`` does not match, or ``files`` and the outputs of the
+            feeds are not the same files.
     """
     result = _read(raw, Result, where, "the result of a kit")
     try:

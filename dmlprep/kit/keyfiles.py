@@ -24,6 +24,10 @@ def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
     """Return the packer's key from a file, or a new one if there is no file, and whether it is new.
 
     A new key is not written yet; ``keep_key`` writes it.
+
+    Raises:
+        InputError: DP814, the file cannot be read or is not a key.
+        OutputError: there is no file, and it cannot be created.
     """
     if os.path.lexists(path):
         return packer_key(path), False

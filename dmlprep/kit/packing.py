@@ -91,7 +91,9 @@ def pack(request: KitRequest) -> Packed:
         InputError: a model, a feed or the record next to the model cannot be used, or a file changed meanwhile.
         ModelRefused: the model has names or types that a kit cannot carry.
         CheckNotRun: no expected outputs: the reference does not run, draws random numbers or has no outputs.
-        OutputError: the zip exists or cannot be written.
+        OutputError: the zip or the run key exists (without ``force``) or cannot be written, or the zip's name does not
+            end in .zip.
+        UsageError: the key's file has the name of the run key.
     """
     _check_out(request)
     files = Unchanged()
@@ -229,7 +231,7 @@ class _Contents:
 def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) -> None:
     """Raise InputError if a file of the original changed since the model was prepared from it.
 
-    The changed original would compute other expected outputs.
+    The changed original would compute other expected outputs. Files that the record does not name are not checked.
     """
     for path in paths:
         then = known.digests.get(path.name)
@@ -260,7 +262,11 @@ class _Candidate:
     def packed(
         self, kit: ZipWriter, files: Unchanged, folder: str, bounds: _Bounds, weak: dict[str, str]
     ) -> KitCandidate:
-        """Write its files into a folder of the kit, the model as ``model.onnx``, and return its row of the manifest."""
+        """Write its files into a folder of the kit, and return its row of the manifest.
+
+        The model becomes ``model.onnx``, or another name if a data file has this one. An error is raised if a file
+        changed since it was opened.
+        """
         data = {f"{folder}/{name}": file for name, file in self.data.items()}
         names = (f"{folder}/{name}.onnx" for name in ("model", "the_model", "the_very_model"))
         own = next(name for name in names if name not in map(str.casefold, data))

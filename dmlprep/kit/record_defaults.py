@@ -22,10 +22,11 @@ class FromRecord:
     Attributes:
         original: the model from which the kit's model was prepared; ``None`` without a record.
         digests: file name -> SHA-256 of the original's files when it was prepared; several files may share a name.
-        tolerance: the tolerance setting of the proof.
+        tolerance: the tolerance setting of the proof on the CPU; ``auto`` if it is one of ``_BY_AUTO`` or a metric
+            decided.
         seeds: number of feeds with random inputs from a seed.
         sizes, measures: settings of the recipe's ``[parity]``.
-        metric: name of the user's own measure that decided.
+        metric: name of the user's own measure that decided; empty if none did.
     """
 
     original: Path | None = None
@@ -79,7 +80,10 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
 
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
-    """Return file name -> SHA-256 of the files in a record; texts without 64 characters are left out."""
+    """Return file name -> SHA-256 of the files in a record, and of its input under the file name ``original``.
+
+    Texts without 64 characters are left out.
+    """
     digests: dict[str, set[str]] = {}
     for path, sha in (*record.facts.digests.items(), (original, record.input_sha256)):
         if len(sha) == 64:

@@ -48,8 +48,8 @@ def verify(
         in the verdict's ``check``. A run on the CPU, or without a node on DirectML, proves nothing about DirectML.
 
     Raises:
-        InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
-            key needs is missing.
+        InputError: the kit or the result is damaged, edited or hostile; kit, result, model and record do not belong
+            together; or a seal does not match the key, or is missing.
     """
     with returned(result, kit, key) as answer:
         if model is not None:
@@ -157,8 +157,9 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
     """Add the verdict to a record, in place, and return the record.
 
-    It replaces an earlier verdict of the same check, and verdicts of the same provider that did not run. Exit code and
-    error of the record follow from the verdicts of kits.
+    It replaces an earlier verdict of the same check. It also replaces verdicts of the same provider that did not run;
+    if it did not run itself, only those of kits. If the record has exit code 0, or a kit had failed before, its exit
+    code and error follow from the verdicts of kits. Otherwise they stay.
     """
     # A run that fails by its own checks leaves no model for a kit.
     failed_before = any(v.check.kit and v.outcome == "failed" for v in record.verdicts)
@@ -229,7 +230,10 @@ def _judge(
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
-    """Return why the result proves nothing about its provider (it ran no node); empty if it proves something."""
+    """Return why the result proves nothing about its provider, such as that no node ran on it.
+
+    Empty if the result can be judged: the model ran on the provider, or failed.
+    """
     if result.outcome == "not-run":
         return result.reason or "the runner gave no reason"
     if result.failure is not None:

@@ -50,7 +50,7 @@ class Place:
         folder: its path below the app's folder.
         programs: names of the programs (.exe) in it.
         onnxruntime: the ONNX Runtime that is loaded.
-        directml: the DirectML that this ONNX Runtime loads; ``None`` if it loads none.
+        directml: the DirectML that this ONNX Runtime loads; ``None`` if it loads none, or cannot be read.
     """
 
     folder: str
@@ -161,7 +161,10 @@ class _Inspection:
         self._tell("DP822", f"{name}: {error.what}")
 
     def _places(self, folders: dict[Path, dict[str, str]]) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Yield the folders that contain ONNX Runtime, or whose programs will load it; each with its files."""
+        """Yield the folders with ONNX Runtime, and those with a program where a file imports it; each with its files.
+
+        If no folder contains ONNX Runtime, yield every folder with programs.
+        """
         runtimes = [here for here, names in folders.items() if _RUNTIME in names or _PYTHON in names]
         for here, names in folders.items():
             programs = [name for name in names if name.endswith(".exe")]
@@ -199,10 +202,10 @@ class _Inspection:
         self._report.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
-        """Return the DirectML.dll that the ONNX Runtime in a folder loads, ``None`` if it loads none.
+        """Return the DirectML.dll that the ONNX Runtime in a folder loads.
 
-        Findings on missing libraries, and on one of another architecture, are added to the report. ``image`` has the
-        headers of the ONNX Runtime; ``None`` if they cannot be read.
+        ``None`` if it loads none, or ``image``, the headers of the ONNX Runtime, is ``None`` because they cannot be
+        read. Findings on missing libraries or DirectML provider, and on another architecture, are added to the report.
         """
         others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
         if others and _SHARED not in names:
@@ -231,6 +234,8 @@ class _Inspection:
     def _old(self, what: str, library: Library, digits: int, lowest: Callable[[TargetVersions], str]) -> None:
         """Add a finding for each package that needs a newer version of a library than the one that is loaded.
 
+        A library of unknown version gets no finding.
+
         Args:
             what: name of the library, for messages.
             digits: how many numbers of the version are compared.
@@ -254,7 +259,11 @@ class _Inspection:
         return image, Library(name, version, image.machine)
 
     def _image(self, path: Path) -> Image | None:
-        """Return the headers of a program or library; if it is damaged, add a finding and return ``None``."""
+        """Return the headers of a program or library; if it is damaged, add a finding and return ``None``.
+
+        Raises:
+            InputError: the app has too many programs and libraries.
+        """
         if path not in self._images:
             if len(self._images) >= _IMAGES:
                 what = f"it has more than {_IMAGES:,} programs and libraries"

@@ -160,7 +160,11 @@ def _data_files(model: Model) -> list[Path]:
 
 
 def joined(runs: Runs, language: str) -> Contract:
-    """Return the contract of all runs for a language of the loader; its field ``files`` is still empty."""
+    """Return the contract of all runs for a language of the loader; its field ``files`` is still empty.
+
+    Raises:
+        ModelRefused: an input or output is not a tensor of known rank, or a data file is not allowed in a package.
+    """
     contracts = [_contract(run, language) for run in runs.all]
     if not runs.all[0].name:
         return contracts[0]

@@ -70,8 +70,10 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
     """Verify a package, and write it as a NuGet package.
 
     Raises:
-        UsageError: NuGet does not allow the id or version, or the package is for a language without NuGet.
-        InputError: the package is damaged, was changed meanwhile, or has the loader of another version.
+        UsageError: NuGet does not allow the id or version, ``authors`` has an unprintable character, or the package is
+            for a language without NuGet.
+        InputError: the package is damaged, was changed meanwhile, or ``loader`` is True and another version of dmlprep
+            wrote the loader.
         OutputError: the file exists and ``force`` is False, or cannot be written.
     """
     if not _ID.fullmatch(request.name) or len(request.name) > _LONGEST_ID:

@@ -60,10 +60,12 @@ def package(
     """Write a package; the arguments are those of ``dmlprep.api.package_model``.
 
     Raises:
-        InputError: the run's folder has no model with its record.
-        ModelRefused: the run failed, or an app cannot use the model.
-        CheckNotRun: nothing proved the model on DirectML.
-        UsageError: the language is unknown, or the key would be in the folder of the package.
+        InputError: the run's folder has no model with its record, a file changed since it was prepared, or ``sign`` is
+            not a private key.
+        ModelRefused: an app cannot use the model; or the run failed, and ``unproven`` is False.
+        CheckNotRun: nothing proved the model on DirectML, and ``unproven`` is False.
+        UsageError: the language is unknown, the key would be in the folder of the package, or ``cryptography`` is not
+            installed.
         OutputError: the folder has other content, or a package without ``force``; or it cannot be written.
     """
     find_language(language)
@@ -136,6 +138,7 @@ def _key(sign: Path | None, out: Path) -> SigningKey | None:
 
     Raises:
         UsageError: the key would be in the folder of the package.
+        InputError, OutputError, UsageError: as in ``signing_key``.
     """
     if sign is None:
         return None
@@ -175,8 +178,11 @@ class _Before:
 def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
     """Check, before the work begins, that a package can be written to ``out``; return the earlier package there.
 
+    If a run was killed while it replaced the package, the old or the new package is restored first.
+
     Raises:
-        OutputError: ``out`` is a file, has other content, has a package and ``force`` is False, or is the run's folder.
+        OutputError: ``out`` is a file, has other content, has a package and ``force`` is False, is the run's folder, or
+            its parent folder does not exist.
     """
     check_path(out / CONTRACT)
     where = str(out)
@@ -204,8 +210,8 @@ def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
 def _own(folder: Path) -> Iterator[str]:
     """Yield the names of files in the folder of a package that are unchanged, so that they may be replaced.
 
-    They are plain files with the digest in the contract, which could name any file of the user. The contract itself
-    and a signature file are among them.
+    Only plain files that have their digest in the contract count, because the contract could name any file of the user.
+    The contract itself and a file with the form of a signature are also yielded, without a check of their content.
     """
     contract, raw = read_contract(folder)
     digests = {name: entry.sha256 for name, entry in contract.files.items()}

@@ -72,7 +72,8 @@ def signing_key(path: Path) -> SigningKey:
     """Read a private key from a PEM file (PKCS 8); if there is no file, return a new key, which ``keep`` writes.
 
     Raises:
-        InputError: the file is not a private Ed25519 key.
+        InputError: the file is not a private Ed25519 key, or is encrypted.
+        OutputError: there is no file, and the files of a new key cannot be written, or the public one exists.
         UsageError: the package ``cryptography`` is not installed.
     """
     crypto = _library()
@@ -107,7 +108,8 @@ def check_signature(document: bytes, signature: Path, key: Path) -> None:
         key: file of the public key (PEM).
 
     Raises:
-        InputError: the file is missing, or the private key that belongs to ``key`` did not sign the document.
+        InputError: ``signature`` is missing, ``key`` is not a public Ed25519 key, or the private key that belongs to it
+            did not sign the document.
         UsageError: the package ``cryptography`` is not installed.
     """
     crypto = _library()

@@ -104,7 +104,7 @@ def _check_texts(folder: Path, contract: Contract) -> bool:
         True if they are equal; False if another version wrote the package, so that they were not compared.
 
     Raises:
-        InputError: the contract names this version, and a file differs.
+        InputError: the contract names this version, and a file differs, or this version does not write it.
     """
     if contract.made_by != f"dmlprep {__version__}":
         return False

@@ -42,13 +42,15 @@ def compare(
     Returns:
         the verdict:
 
-        - ``passed`` only if every output of every feed was compared and is within the tolerance.
-        - ``failed`` also if the candidate does not load, crashes, hangs or is killed.
+        - ``passed`` only if every output of every feed was compared and is within the tolerance. A user's metric
+          decides instead of the tolerance.
+        - ``failed`` also if the candidate does not load, crashes, hangs or is killed, except as ``Trial.ended`` lists.
         - ``not-proven`` if the original's outputs on these feeds prove nothing (``metrics.degenerate``).
-        - ``not-run`` if the device, the reference or a feed is not available.
+        - ``not-run`` if the device, the reference or a feed is not available, a limit was reached, or the original
+          gives no numbers or random ones.
 
     Raises:
-        InputError: a user's feed does not fit the candidate.
+        InputError: a user's feed does not fit the candidate, or the user's metric fails.
         UsageError: there is no such tolerance.
     """
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
@@ -124,7 +126,7 @@ class _Answered:
     Attributes:
         judge: collector of the comparisons.
         missing: name of an output of the original that the candidate does not have; empty if it has all.
-        feeds: number of feeds compared before that.
+        feeds: number of feeds compared before an output was ``missing``; 0 if none was.
     """
 
     judge: Judge

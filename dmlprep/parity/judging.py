@@ -106,8 +106,9 @@ class Judge:
     def judged(self, verdict: Verdict, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Verdict:
         """Return the verdict with its outcome: ``passed``, ``failed`` or ``not-proven``.
 
-        It passes if every output is within the tolerance, and at least one of them proves something. A user's metric
-        alone decides if there is one.
+        It passes if every output is within the tolerance, and at least one of them proves something. It is not proven
+        if only outputs that prove nothing are out of tolerance. But these fail too if elements are not finite, or if a
+        map has values where the original's has none. A user's metric alone decides if there is one.
 
         Args:
             verdict: the verdict with the details of the run; its own findings come last.

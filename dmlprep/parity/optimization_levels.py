@@ -63,7 +63,8 @@ def at_some_level(
         the result of ``run``; and the lower level at which it worked, ``None`` if it worked with ``options``.
 
     Raises:
-        SessionFailure: it fails at each level, or at a level other than the default; this is the first failure.
+        SessionFailure: the first failure, if lower levels fail too. They are not tried if ``options`` has a level other
+            than the default, or the failure is not one of loading, running or a crash.
     """
     try:
         return run(options), None

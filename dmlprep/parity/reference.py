@@ -114,7 +114,8 @@ class Reference:
             host: the child process for the sessions; ``None``: each session starts its own.
 
         Raises:
-            InputError: a user's feed does not fit ``like``.
+            InputError: a user's feed does not fit ``like``, or ``judging_options`` names an unknown output.
+            UsageError: too many or too large seeded feeds are requested.
             CheckNotRun: no feed can be generated for an input.
         """
         self.model = feeds.original
@@ -161,8 +162,9 @@ class Reference:
             time_limit: limit in seconds for each load and each run.
 
         Raises:
-            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that the model does
-                not have.
+            InputError: the model cannot be read, a feed does not fit, or ``judging_options`` names an unknown output.
+                Or, with seeded feeds, a size is for a dimension that the model does not have.
+            UsageError: too many or too large seeded feeds are requested.
             CheckNotRun: no feed can be generated for an input.
         """
         model = original if isinstance(original, Model) else Model.open(original)
@@ -180,6 +182,8 @@ class Reference:
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
         """Run the original on every feed and store its outputs, unless that was done; return the number of outputs.
+
+        This can change seeded ``feeds``: other sizes if the original does not run, more feeds if outputs do not vary.
 
         Raises:
             SessionFailure: it does not load or run.
@@ -240,7 +244,8 @@ class Reference:
     def _tell_more(self, session: Session, answers: list[dict[str, Array]]) -> None:
         """Search for feeds on which more outputs vary; add them to ``feeds``, and their outputs to ``answers``.
 
-        Feeds on which an output is zero up to rounding are removed, unless that makes an output constant.
+        If feeds were added, those on which an output is zero up to rounding are removed, unless that makes an output
+        constant. With a user's metric, nothing is added.
         """
         began, groups = time.perf_counter(), self.groups()
         pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
@@ -340,6 +345,8 @@ class Reference:
         """Return the original's own noise: how much its outputs change by rounding alone. It is measured once.
 
         The noise is the larger error of two: without graph optimisation, and on feeds that differ by a last bit.
+        Without floating-point inputs, the weights differ instead. If a fusion computes wrong numbers, the outputs
+        without optimisation replace the stored ones, and ``lowered`` is set.
 
         Returns:
             the noise by output; and the reason if it was not measured, otherwise empty.
@@ -486,7 +493,8 @@ class Reference:
 def _with_moved_weights(model: Model) -> Model:
     """Return a copy of the model, opened again, whose FP32 weights differ by one unit in the last place.
 
-    Vectors and scalars stay, since fusions need exact values in some of them.
+    Vectors and scalars stay, since fusions need exact values in some of them. A model without a file is changed in
+    place.
     """
     moved = Model.open(model.path) if model.path is not None else model
     for value in moved.ir.graph.initializers.values():

@@ -42,7 +42,7 @@ class Trial:
     notes: list[Finding] = field(default_factory=list)
 
     def lowered(self, how: Lowered) -> None:
-        """Note for the verdict that the model ran at a lower optimisation level than requested (DP707)."""
+        """Note in the device that the model ran at a lower optimisation level; add DP707 unless it is ``of_ours``."""
         if self.info is not None:
             self.info = self.info.also(f"at {how}")
         if not self.of_ours:
@@ -83,8 +83,8 @@ class Trial:
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
         """Return the verdict ``not-run`` if a session failed for a reason that is not a fault of the user's model.
 
-        Such reasons are a missing adapter, a limit, memory, an ONNX Runtime that is too old, and a timeout on a device
-        in software. Otherwise return ``None``: then the failure counts against the model.
+        Such reasons are a missing adapter, a limit, memory, an ONNX Runtime that is too old, a timeout on a device in
+        software, and any failure ``of_ours``. Otherwise return ``None``: then the failure counts against the model.
         """
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")

@@ -38,8 +38,8 @@ def check_model(
 ) -> list[Examined]:
     """Check a model file for each target (DirectML release), and return one result for each, in the same order.
 
-    The last result also has the predicted effect of ``prepare`` (``facts.prepare``), if it would change the placement,
-    and the memory that a session needs (``facts.memory``). The options apply to the last target only.
+    The last result also has the memory that a session needs (``facts.memory``). If a node is on the CPU or a size is
+    free, it has the predicted effect of ``prepare`` (``facts.prepare``). The options apply to the last target only.
 
     Args:
         fail_on_cpu: True to set exit code 1 if a compute node would run on the CPU; ``error`` names the first. Nodes
@@ -144,7 +144,8 @@ def _note_half(model: Model, examined: Examined) -> None:
 def _foretell(model: Model, examined: Examined) -> None:
     """Predict the effect of ``prepare``, and add it to the record and to the remedies of its findings.
 
-    Nothing changes if all nodes are on DirectML and no size is free. If the prediction fails, the record says why.
+    Nothing changes if all nodes are on DirectML and no size is free, if the placement is not known, or the model is not
+    valid. If the prediction fails, the record says why.
     """
     placement, record = examined.placement, examined.record
     if placement is None or any(f.code == "DP003" for f in record.findings):

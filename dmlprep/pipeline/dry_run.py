@@ -45,7 +45,7 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     dimension; the result is in ``example``.
 
     Args:
-        in_short: True for one prediction only: that with example sizes, if the model accepts them.
+        in_short: True for one prediction only: that with example sizes or, if a step refuses them, that without.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
@@ -64,7 +64,10 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
 
 
 def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
-    """Return the prediction with these sizes; if a step refuses them, with larger sizes, as of common images."""
+    """Return the prediction with these sizes; if a step refuses them, with larger sizes, as of common images.
+
+    If a step refuses those too, return the first prediction, which has the reason.
+    """
     outlook = _run(model, _pinned(plan, sizes), before)
     for larger in _LARGER:
         if not outlook.refused:
@@ -248,7 +251,8 @@ def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
 def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return an example size for each free dimension, by name or by ``input:axis``.
 
-    The size of a batch is 1; the others have the sizes of seeded feeds.
+    The size of a batch is 1; a cache has ``_CACHED`` tokens; the rest have the sizes of seeded feeds. Dimensions that
+    follow from other dimensions are left out.
 
     Args:
         free_dimensions: places of free dimensions (``input[axis]``) by the name of the dimension.

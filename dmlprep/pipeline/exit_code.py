@@ -49,6 +49,8 @@ def judge(record: RunRecord, plan: Plan, faults: Sequence[Finding] = ()) -> None
 def _refuse_known_faults(record: RunRecord, plan: Plan, faults: Sequence[Finding]) -> None:
     """Set exit code 1 and the error if DirectML is known to fail on the result, or to compute it wrongly.
 
+    The record also gets these faults as findings, unless a step has reported them already.
+
     Called if DirectML has not run the result. Quirks that the user accepted (``skip`` of ``fix-quirks``) do not count.
     """
     step = next((step.pass_.options for step in plan.steps if isinstance(step.pass_, FixQuirksPass)), None)

@@ -62,7 +62,10 @@ class Option:
     in_files: bool = False
 
     def words(self, name: str, value: Any) -> list[str]:
-        """Return the words of a command line that set option ``name`` to ``value``; empty for a flag that is off."""
+        """Return the words of a command line that set option ``name`` to ``value``; empty for a flag that is off.
+
+        Options of the kind ``dict`` are not supported.
+        """
         flag = self.flags[-1] if self.flags else f"--{name.replace('_', '-')}"
         if self.kind is bool:
             return [flag] if value else []

@@ -40,7 +40,8 @@ def apply_prediction(
     The prediction is the largest of the emulation's error, the original's own noise, and ``last_bits``.
 
     If the device rounds toward zero, an output out of tolerance can still pass. It passes if the emulation in the same
-    rounding predicted an error at least half as large, and all elements are finite.
+    rounding predicted an error at least half as large, and all elements are finite. The verdict passes if all
+    outputs do. A user's metric is not judged again.
 
     Args:
         measured: the verdict of the DirectML session.

@@ -400,7 +400,10 @@ def _prove(
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, result: Path, seconds: float) -> Bench:
-    """Return the times of the result and the input: on DirectML if the recipe proves there and it is available."""
+    """Return the times of the result and the input.
+
+    They run on DirectML if the recipe proves there and it is available, otherwise on the CPU.
+    """
     from dmlprep.pipeline.timing import time_prepared
 
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)

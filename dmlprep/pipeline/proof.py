@@ -107,7 +107,7 @@ class Proof:
     def verdicts(self, feeds: RunFeeds, rounding: Rounding | None) -> list[Verdict]:
         """Run each check in the settings, and return its verdict; the original runs once for all of them.
 
-        If no check ran the file itself, one more check tests whether ONNX Runtime loads it.
+        If no check ran the file itself, failed or reached a limit, one more check tests whether ONNX Runtime loads it.
 
         Args:
             feeds: the feeds of the run, with the original model.
@@ -237,6 +237,8 @@ def compare_models(
 ) -> Verdict:
     """Compare the outputs of two model files, for ``dmlprep compare``; return the verdict.
 
+    If it fails on a DirectML device that rounds toward zero, the FP16 emulation decides (``apply_prediction``).
+
     Args:
         reference: the original, which runs on the CPU.
         candidate: the model to judge, which runs on ``device``.
@@ -245,7 +247,9 @@ def compare_models(
         session: options of the candidate's session.
 
     Raises:
-        InputError: a model or a feed cannot be read, a feed does not fit, or a model was changed meanwhile.
+        InputError: a model or a feed cannot be read, a feed does not fit, the user's metric fails, or a model was
+            changed meanwhile.
+        UsageError: there is no such tolerance, or seeded feeds are too large.
     """
     user_feeds = load_feeds(feeds)
     files = Unchanged(contents=False)

@@ -138,6 +138,7 @@ class CpuRunner:
 
         Raises:
             InputError: a user's feed does not fit the model in its present state.
+            CheckNotRun: no feed can be generated for an input, or the run reached a limit.
         """
         if self._feeds is None:
             return make_feeds(model, count=count, rough=True)

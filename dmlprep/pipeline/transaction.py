@@ -55,7 +55,8 @@ class Transactions:
         Raises:
             OutputError: a temporary file cannot be written.
             ModelRefused: the pass refused the model, or its result is not valid.
-            InternalError: the pass broke its contract.
+            InternalError: the pass broke its contract, or raised an error that is not a ``DmlprepError``.
+            DmlprepError: any other error that the pass raised, such as ``CheckNotRun``.
         """
         before, counts = self._now or (self._model.snapshot(), self._model.statistics())
         self._now = None

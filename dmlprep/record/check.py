@@ -43,7 +43,8 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
             ``placement`` (nodes run where they were predicted), ``agreement`` (of ``bisect``). The others are about a
             language model's folder: ``part`` is about one model, ``proof`` about all.
         provider: where the model runs; empty if nothing runs. ``emulation`` is the FP16 emulation.
-        sums, rounding: the values that the FP16 emulation stores in FP16; its rounding, if the result has another one.
+        sums, rounding: the values that the FP16 emulation stores in FP16; its rounding, in an
+            extra check with the rounding of the device; otherwise empty.
         model: file name of the model, in the record of a folder of several models.
         part: for ``part``, the place in ``genai_config.json``.
         number: the number of the prompt, from 1, if several prompts are checked.

@@ -25,7 +25,8 @@ class Code(NamedTuple):
 
 
 CODES = msgspec.json.decode(Path(__file__).with_name("codes.json").read_bytes(), type=dict[str, Code])
-"""All finding codes except those of quirks (faults of DirectML), which ``dmlprep.directml.quirks.codes`` adds.
+"""All finding codes except those of quirks (faults of DirectML), which ``dmlprep.directml.quirks.codes()`` returns
+with them.
 
 No code is reused for another meaning. Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5
 placement, 6 quirks, 7 parity, 8 runtime, packages and folders of genai, 9 recipe.
@@ -44,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         code: stable code, a key of ``CODES`` or declared by a quirk.
         severity: ``error`` fails the model, ``warning`` needs a review, ``note`` is information.
         node: the node (or value) concerned, if any.
-        remedy: how to fix it; empty: the code's general remedy.
+        remedy: how to fix it; empty if no fix is shown. ``finding`` uses the remedy of the code by default.
         source: module and source line of the node, if the exporter wrote them.
     """
 

@@ -70,7 +70,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def word(self) -> str:
-        """The outcome for tables: ``review`` for a good job with a warning, otherwise ``outcome`` with spaces."""
+        """The outcome for tables: ``review`` for a good job of level ``warn``, otherwise ``outcome`` with spaces."""
         return "review" if self.outcome == "good" and self.level == "warn" else self.outcome.replace("-", " ")
 
 

@@ -129,7 +129,7 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reasons of the checks with the worst outcome; empty if all passed."""
+        """The reasons of the deciding checks with the worst outcome; empty if these passed."""
         outcome = self.outcome
         if outcome == "passed":
             return ""

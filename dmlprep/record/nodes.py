@@ -32,7 +32,11 @@ _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("csk
 
 
 def numbers(column: str) -> list[int]:
-    """Return the numbers of a column, which are separated by spaces; ``ValueError`` if it has anything else."""
+    """Return the numbers of a column, which are separated by spaces.
+
+    Raises:
+        ValueError: it has anything else, or is too long.
+    """
     if len(column) > _CHARACTERS * NODES:
         raise ValueError("a column is too long")
     return [_number(one) for one in column.split()]

@@ -57,7 +57,9 @@ def _versions() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """Return the SHA-256 over the files of dmlprep, a part of the keys of cached results.
+    """Return the SHA-256 over dmlprep's files with a suffix of ``_CODE``, a part of the keys of cached results.
+
+    It is computed once in a process.
 
     Raises:
         OSError: a file cannot be read.

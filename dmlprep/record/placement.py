@@ -9,7 +9,8 @@ class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of nodes of a model that run on DirectML and on the CPU, and the copies between them.
 
     Attributes:
-        node_share, flop_share: share of nodes and of operations on DirectML, 0 to 1; ``None`` if unknown.
+        node_share, flop_share: share of nodes and of operations on DirectML, 0 to 1; ``flop_share`` is ``None`` if
+            unknown.
         fused_nodes, partitions: number of nodes in fused graphs, and of fused graphs.
         crossings, crossing_bytes: number of tensors that are copied between CPU and GPU in each run, and their size in
             bytes, without tensors of unknown size.

@@ -199,8 +199,9 @@ class Headline:
     """The first line of a report: ``ready: 84 of 84 nodes on DirectML (was 78 of 79), half the size``.
 
     Attributes:
-        level: ``bad``: the run failed. ``warn``: nodes are on the CPU, a check did not run, the result is not proved on
-            DirectML, or there is a warning. ``good``: none of these.
+        level: ``bad``: the exit code is not 0, or there is an error, a finding of severity ``error``, or a failed check
+            that decides. ``warn``: nodes are on the CPU, a check did not pass, ``prepare`` did not prove its result on
+            DirectML, or there is a warning or a doubt about times. ``good``: none of these.
     """
 
     level: Level

@@ -18,7 +18,7 @@ axes; FP16 halves the bytes."""
 
 @dataclass(frozen=True)
 class Figures:
-    """The placement of a model, in numbers. Fewer is better in each; ``rank`` has their order.
+    """The placement of a model, in numbers. Fewer is better; ``rank`` has the numbers that count, in their order.
 
     Attributes:
         nodes: number of nodes without constants.

@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def lines(check: FolderCheck) -> list[str]:
-    """Return the result of ``genai check`` as lines of text: models, memory and findings."""
+    """Return the result of ``genai check`` as lines of text: models, memory and findings; notes are only counted."""
     config = check.folder.config
     kind = printable(config.type)[:60] or "of no type"
     texts = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]

@@ -22,7 +22,8 @@ def annotation_lines(record: RunRecord) -> Iterator[str]:
     """Yield the annotations of a run, one on each line, as workflow commands.
 
     Each group of findings of the same code, severity and fix has one, and so has each deciding check that did not pass.
-    The last one is the result, or the error that ended the run.
+    The last one is the result if the exit code is 0, or the error that ended the run. If the exit code is not 0 and the
+    record has no error, there is neither.
     """
     for group in grouped(record.all_findings()):
         lines = [group.head, *group.items]

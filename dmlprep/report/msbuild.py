@@ -16,7 +16,10 @@ from dmlprep.record import RunRecord
 
 
 def lines(record: RunRecord) -> Iterator[str]:
-    """Yield a line for each code of warnings and errors, and one with the result, or why there is none."""
+    """Yield a line for each code of warnings and errors, and then one with the result if the exit code is 0.
+
+    For another exit code, the last line gives the reason, if no line before it is an error.
+    """
     findings = record.all_findings()
     has_error = False
     for code, count in Counter(finding.code for finding in findings).items():

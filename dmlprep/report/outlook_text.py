@@ -151,7 +151,7 @@ def _copies(number: int) -> str:
 
 
 def memory_line(estimate: MemoryEstimate) -> str:
-    """Return a memory estimate as one line.
+    """Return a memory estimate as one line; for an unknown need, the line gives the reason.
 
     Example: ``memory of the device: about 120.1 MB (weights 102.2 MB, ...), and 107.9 MB of system memory``.
     """

@@ -23,6 +23,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
     """Return the result of ``check`` for one model on one target, as plain values for JSON.
 
     ``most``: limit on the number of nodes, of crossings (tensors copied between CPU and GPU), and of names of nodes.
+    Without a ``placement``, ``summary`` is null, and the lists are empty.
     """
     head: dict[str, object] = {
         "format": FORMAT,

@@ -115,8 +115,8 @@ def _first(node: PlacedNode) -> str:
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
     """Return the lines of the table of ``--target all``: one for each release of ONNX Runtime.
 
-    The last line names the first release from which on DirectML runs all compute nodes. ``rows``: target, run record
-    and placement for each release, oldest first.
+    The last line names the first release from which on DirectML runs all compute nodes, or reports that there is none.
+    ``rows``: target, run record and placement for each release, oldest first.
     """
     table = [
         path,

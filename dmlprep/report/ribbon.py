@@ -126,7 +126,7 @@ def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
 def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
     """Return the ribbon for a table of nodes; ``half``: whether the run has FP16 steps.
 
-    It has at most 1000 cells.
+    It has at most 1000 cells. ``name`` is its title, such as ``before``.
     """
     every = kinds(table, half=half)
     known = [size for size in numbers(table.crossings.nbytes) if size >= 0]
@@ -209,7 +209,10 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
 
 
 def _away(table: NodeTable) -> list[Away]:
-    """Return the nodes on the CPU, grouped by operator, reason and role: compute first, then the largest groups."""
+    """Return the nodes on the CPU, grouped by operator, reason and role: compute first, then the largest groups.
+
+    There are at most ``_LISTED`` groups.
+    """
     groups: dict[tuple[str, Reason, str], list[int]] = {}
     operator, reason = numbers(table.operator), numbers(table.reason)
     for index, provider in enumerate(table.providers):

@@ -16,7 +16,10 @@ from dmlprep.report.tables import show_table
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """Return a ratio of times with its confidence interval: ``0.352 (0.341 to 0.36)``; empty for ``None``."""
+    """Return a ratio of times with its confidence interval: ``0.352 (0.341 to 0.36)``; empty for ``None``.
+
+    Without an interval, the brackets contain ``too few rounds``.
+    """
     if ratio is None:
         return ""
     if ratio.low is None or ratio.high is None:

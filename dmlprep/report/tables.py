@@ -80,7 +80,7 @@ def _parts(indexes: Sequence[int], least: Mapping[int, int], width: int) -> Iter
 def _widths(widths: dict[int, int], least: Mapping[int, int], width: int) -> dict[int, int]:
     """Narrow the columns of a table until they fit ``width``, and return the width of each in characters.
 
-    The columns with most room are narrowed first, none below its least width.
+    The columns with most room are narrowed first, none below its least width: the table may stay too wide.
     """
     while sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
         index = max(widths, key=lambda one: widths[one] - least[one])

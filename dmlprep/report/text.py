@@ -131,7 +131,10 @@ def show_briefly(record: RunRecord, console: Console) -> None:
 
 
 def _show_urgent(record: RunRecord, console: Console, severities: tuple[str, ...]) -> None:
-    """Print the fix of the error that ended the run, and the first three groups of findings of these severities."""
+    """Print the fix of the error that ended the run, and the first three groups of findings of these severities.
+
+    Findings with the code of that error are left out.
+    """
     error = record.error or RunError("")
     if error.fix:
         console.print(Text(f"  fix: {printable(error.fix)}", style="dim"))

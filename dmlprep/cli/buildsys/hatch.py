@@ -30,7 +30,10 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "dmlprep"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Prepare every model, each time a wheel is built; an error stops the build with one line."""
+        """Prepare every model, each time a wheel is built, but not for an editable install.
+
+        An error stops the build with one line.
+        """
         from dmlprep.core.errors import DmlprepError
         from dmlprep.core.files.run_folder import temporary_folder
 
@@ -59,7 +62,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.abort(f"dmlprep.models[{number}]: models[{places[place]}] goes into {place} as well")
 
     def _prepare(self, entry: dict[str, Any], out: Path) -> str:
-        """Prepare one model; return the error, or an empty text."""
+        """Prepare one model; return why it failed, or an empty text. A ``DmlprepError`` of ``prepare`` is raised."""
         from dmlprep.api import prepare
         from dmlprep.api.recipes import read_settings
 

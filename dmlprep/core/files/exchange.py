@@ -110,7 +110,8 @@ class FileSet:
         If the new set is complete, the old files are removed. If not, the old set is restored.
 
         Raises:
-            OutputError: another run is replacing it now, or a file cannot be moved.
+            OutputError: another run is replacing it now, another program made a folder with the name of the hidden one,
+                or a file cannot be moved.
         """
         if not os.path.lexists(self.aside):
             return

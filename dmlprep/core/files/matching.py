@@ -32,11 +32,12 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
     """Return the regular files that match a pattern, sorted by path; a relative pattern is relative to ``folder``.
 
     As in a shell, ``*`` and ``**`` do not match names that begin with a dot. ``**`` follows no links. Case matters if
-    it matters to the system. The list is empty if no file matches.
+    it matters to the system. A part that exists as a name, such as ``[1]``, is that name and not a pattern. The list is
+    empty if no file matches.
 
     Raises:
         Unfit: more than ``most`` files match, more than ``looked_at`` names were read, folders are nested too deeply,
-            or it is not a pattern.
+            or ``pattern`` has no file name, or a zero byte.
     """
     path = Path(pattern)
     if "\0" in pattern or not path.name:

@@ -115,7 +115,8 @@ def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
 def noted(what: str, **facts: str | list[str]) -> Iterator[None]:
     """Write a note about an action outside the run's folder, and remove the note after the block.
 
-    If the process is killed in the block, the next start undoes the action. Without a run folder, no note is written.
+    If the process is killed in the block, the next start undoes the action; after Ctrl-C, ``end_run`` does. After
+    another exception nothing is undone: the block must clean up itself. Without a run folder, no note is written.
 
     Args:
         what: a name that is registered with ``undoes``.

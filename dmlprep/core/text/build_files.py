@@ -21,8 +21,8 @@ def cmake_argument(content: str) -> str:
     """Return ``content`` as one CMake argument, in quotes if necessary.
 
     Raises:
-        ValueError: CMake cannot represent it in a list. It ends with a backslash, or has a semicolon, a bracket or a
-            character that does not print.
+        ValueError: CMake cannot represent it in a list. It ends with a backslash, or has a semicolon, a bracket, a
+            character that does not print or a command to CI systems.
     """
     if _CMAKE_PLAIN.fullmatch(content):
         return content

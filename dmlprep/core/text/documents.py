@@ -59,7 +59,7 @@ def to_compact(data: object) -> bytes:
 def canonical(data: object) -> bytes:
     """Return builtins or records as bytes for a digest: different data gives different bytes, equal data equal bytes.
 
-    No code parses these bytes.
+    Exceptions: NaN and infinities count as ``None``, and tuples as lists. No code parses these bytes.
     """
     try:
         return msgspec.json.encode(data, order="sorted")

@@ -14,7 +14,10 @@ document."""
 
 
 def html_text(content: object) -> str:
-    """Return ``content``, escaped for an HTML element or a quoted attribute; line ends become character references."""
+    """Return ``content``, escaped for an HTML element or a quoted attribute.
+
+    Each line is shortened, and line ends become character references.
+    """
     lines = (shortened(printable(line)) for line in str(content).split("\n"))
     return "&#10;".join(line.translate(_ENTITIES) for line in lines).replace(*_COMMAND)
 

@@ -105,7 +105,8 @@ def precision_beside(prepared: str, original: str) -> str:
     """Return the name of the bounds for a prepared model whose weights are of type ``prepared``.
 
     ``original`` is the type of the original's weights. Weights that both models quantize in the same way are the same
-    numbers: they get the bounds of FP16, for the arithmetic around them.
+    numbers: they get the bounds of FP16, for the arithmetic around them. So does an FP32 result of an original that is
+    not FP32. Otherwise the name is ``prepared``.
     """
     if prepared == original and prepared in ("int4", "int8"):
         return "fp16"

@@ -182,7 +182,10 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
 
 
 def _read(sides: Sides, decoder: Decoder, window: list[int], results: _Results) -> None:
-    """Run a piece of the text in one run on both decoders, and add differences and losses to ``results``."""
+    """Run a piece of the text in one run on both decoders, and add differences and losses to ``results``.
+
+    If a decoder returns only the logits of the last token, nothing is added, and ``whole_logits`` becomes False.
+    """
     original, rows = sides.original.prompt(window), decoder.prompt(window)
     _same_vocabulary(decoder, rows, original)
     if min(len(original), len(rows)) < len(window):

@@ -102,6 +102,7 @@ def embedding_feeds(
 
     The config may define that token (``image_token_id``). Otherwise a comparison in the graph shows it, or it is -1, as
     in Phi's processor. A run of the original confirms the guess: its outputs must change with the features.
+    Without an input of features, the feeds are those of ``made_feeds``.
 
     Args:
         file, model: the original embedding model.
@@ -240,7 +241,8 @@ def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions)
     The caller has to close the result.
 
     Raises:
-        CheckNotRun: one of them does not run, or no inputs can be generated for it.
+        CheckNotRun: one of them does not run, no inputs can be generated for it, or no model of the folder computes the
+            embeddings that the decoder needs.
         InputError: one of them cannot be read.
     """
     files = {model.section: model.file for model in folder.models}

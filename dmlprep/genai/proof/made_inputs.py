@@ -35,7 +35,7 @@ _CROPS = 2
 
 @dataclass(frozen=True)
 class _Facts:
-    """Sizes of pictures and sound from a folder's files; ``None`` if the files have none.
+    """Sizes of pictures and sound from a folder's files; ``None`` if the files have none; ``merge`` is then 2.
 
     Attributes:
         height, width: size of a picture at the model's input, in pixels.

@@ -63,10 +63,11 @@ def joints(
 def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck]:
     """Check that outputs and inputs that are linked between models have equal types.
 
-    onnxruntime-genai passes tensors on unchanged. Links whose types already differ in the original do not count.
+    onnxruntime-genai passes tensors on unchanged. Links whose types already differ in the original do not count. A link
+    of the original that the prepared models lack is a failure.
 
     Returns:
-        a list with one check, which needs no run; empty if no output of a model is an input of another one.
+        a list with one check, which needs no run; empty if the prepared models have no links.
 
     Raises:
         InputError: a model cannot be read.

@@ -38,6 +38,9 @@ class ProofRequest:
         session: options of the sessions: adapter, GPU and limits.
         genai: True to run both folders in onnxruntime-genai too, if it is installed.
         progress: called with the share done (0 to 1) and a text about the current work.
+
+    Raises:
+        UsageError: ``steps`` is not from 1 to 1024, or ``text_tokens`` not from 2 to 2**20.
     """
 
     prompts: Sequence[Sequence[int] | str] = ()

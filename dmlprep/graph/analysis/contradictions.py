@@ -60,7 +60,10 @@ def _conv(known: Known, node: ir.Node) -> str:
 
 
 def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
-    """Return that a window is larger than its padded input; empty if it is not. onnx infers 0; no kernel runs it."""
+    """Return that a window is larger than its padded input; empty if it fits, or if that is unknown.
+
+    onnx infers 0 for such a size, and no kernel runs it.
+    """
     automatic = text_of(node, "auto_pad", "NOTSET")
     if automatic.startswith("SAME") or 0 in sizes:
         return ""

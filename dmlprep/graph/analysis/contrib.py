@@ -19,7 +19,7 @@ DOMAIN = "com.microsoft"
 
 Dims = tuple[Dim, ...]
 Output = tuple[int, Dims | None]
-"""Element type (``onnx.TensorProto.FLOAT`` ...) and dims of an output."""
+"""Element type of an output (``onnx.TensorProto.FLOAT`` ..., 0 if unknown) and its dims (``None``: unknown rank)."""
 
 _FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 

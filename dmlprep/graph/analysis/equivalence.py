@@ -1,10 +1,10 @@
 """Compare two models by their graphs alone: do they compute the same?
 
 Every value gets a number (value numbering; Cocke and Schwartz, "Programming languages and their compilers", 1970).
-Values of both models that come from the same inputs by the same operators have the same number. Names and the order of
-nodes do not count. A constant may be an initializer, a Constant node, or arithmetic on constants that ``folding``
-computes to the same bits. A node that returns its input (Identity, a product with ones, a Reshape to the same shape)
-has the number of that input.
+Values of both models that come from the same inputs by the same operators have the same number. The models' inputs
+match by name. Other names, and the order of nodes, do not count. A constant may be an initializer, a Constant node, or
+arithmetic on constants that ``folding`` computes to the same bits. A node that returns its input (Identity, a product
+with ones, a Reshape to the same shape) has the number of that input.
 
 Equal numbers prove equal values, up to one sign: x + 0 counts as x, although it differs where x is -0. Different
 numbers prove nothing.
@@ -60,9 +60,9 @@ class _Untold(Exception):
 def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Frozen | None] = (None, None)) -> bool:
     """Return True if the graphs show that ``other`` returns the outputs of ``one``, by position, on all inputs.
 
-    Functions are assumed to be the same in both, and so are operators of the same name and domain. The models must have
-    the same opsets. The result is False where a node draws random numbers. ``frozen`` are the frozen forms of both
-    models, if they exist; they save time.
+    Inputs are matched by name. Functions are assumed to be the same in both, and so are the opsets, and operators of
+    the same name and domain. The result is False where a node draws random numbers, or a caller may replace a constant.
+    ``frozen`` are the frozen forms of both models, if they exist; they save time.
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -97,7 +97,8 @@ class _Table:
     """The numbers of all values, by keys that describe how a value is computed, and the elements of constants.
 
     ``fold_budget`` is the number of elements that may still be computed.
-    ``reshaped`` maps the number of a Reshape's output to the number and the shape of its input.
+    ``reshaped`` maps the number of a Reshape's output to the number and the shape of its input; of several in a
+    row, the input of the first.
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -222,7 +223,10 @@ class _Reader:
         return results is not None
 
     def _present(self, node: ir.Node) -> list[bool]:
-        """Return which outputs count: unused ones do not, unless their number affects the node (Split)."""
+        """Return a flag for each output up to the last that counts: True if the output counts.
+
+        An unused output does not count, unless the operator has any number of outputs (Split) or no schema in onnx.
+        """
         schema = schema_at(node.op_type, self._opset) if not node.domain else None
         fixed = schema is not None and all(o.option != _VARIADIC for o in schema.outputs)
         present = [bool(v.name) and (not fixed or bool(v.uses()) or v.is_graph_output()) for v in node.outputs]

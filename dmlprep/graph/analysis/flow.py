@@ -59,7 +59,10 @@ def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> onnx.TypeProto | None:
-    """Return the type of a scan output: ``length`` values of the body, stacked along ``axis``; ``None`` if unknown."""
+    """Return the type of a scan output: ``length`` values of type ``body``, stacked along ``axis``.
+
+    ``None`` if ``body`` is unknown or not a tensor. ``length`` may be ``None``: unknown.
+    """
     if body is None or not body.HasField("tensor_type"):
         return None
     result = onnx.TypeProto()
@@ -226,7 +229,7 @@ def deciding_inputs(model: ir.Model) -> dict[str, str]:
     """Return the names of inputs that decide an If of the model -> the number that its condition compares, as text.
 
     The text is in TOML's form. It is ``true`` for a boolean input, and ``VALUE`` where the condition compares no
-    number.
+    number. Conditions that depend on anything but constants and inputs of one element are left out.
     """
     inputs: dict[str, str] = {}
     for node in (node for graph in main_graphs(model) for node in graph):
@@ -238,7 +241,7 @@ def deciding_inputs(model: ir.Model) -> dict[str, str]:
 def _behind(condition: ir.Value | None, main: ir.Graph) -> dict[str, str]:
     """Return the names of the inputs from which a condition is computed -> the number that it compares, as text.
 
-    Empty if one of them has several elements, or is an input of a body.
+    Empty if one of them is not known to have exactly one element, or is an input of a body.
     """
     stack, visited = [condition], set[ir.Value]()
     names: list[str] = []

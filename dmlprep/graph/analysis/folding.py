@@ -301,7 +301,8 @@ def evaluate(
         most: returns True if so many elements may be computed; it is called before the computation.
 
     Returns:
-        the values of its outputs, or ``None`` where ONNX does not define them, they are not exact or too many.
+        the values of its outputs, or ``None`` where ONNX does not define them, or they are not exact or too many. Also
+        ``None`` for an invalid node, and for an operator that is not in ``EVALUATORS``.
     """
     evaluator = EVALUATORS.get(op_type)
     if evaluator is None:

@@ -113,7 +113,11 @@ class Knowledge:
 
     @classmethod
     def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
-        """Infer types with onnx over the whole graph; where onnx fails, use the types that the model declares."""
+        """Infer types with onnx over the whole graph; where onnx infers none, use the types that the model declares.
+
+        Raises:
+            ToolFailed: onnx crashes on the model, or needs more than its limits.
+        """
         knowledge = cls(model)
         try:
             inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
@@ -185,6 +189,7 @@ class Knowledge:
 
         Raises:
             OnnxError: types or shapes contradict each other.
+            ToolFailed: onnx crashes on the node, or needs more than its limits.
         """
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
@@ -202,10 +207,14 @@ class Knowledge:
     def alone(
         self, node: ir.Node, opsets: Mapping[str, int], functions: Iterable[onnx.FunctionProto] = (), *, strict: bool
     ) -> onnx.GraphProto:
-        """Return a graph of one node after onnx's inference; its inputs are all values that the node reads.
+        """Return a graph of one node after onnx's inference; its outputs have the inferred types.
+
+        Values that the node or its bodies read are inputs of the graph, or initializers if they are small constants.
+        Values of unknown type are left out.
 
         Raises:
-            OnnxError: types or shapes contradict each other, where ``strict``.
+            OnnxError: onnx refuses the graph; with ``strict``, also where types or shapes contradict each other.
+            ToolFailed: onnx crashes on the node, or needs more than its limits.
         """
         subgraphs = [graph for _, graph in attribute_graphs(node)]
         inner = [n for graph in subgraphs for n in graph.all_nodes()]
@@ -250,7 +259,7 @@ class Knowledge:
     def fold(self, node: ir.Node) -> Array | None:
         """Return the first output of a node of shape arithmetic (Shape, Gather, Concat ...), if its inputs are known.
 
-        ``None`` otherwise, and for more than 1024 elements.
+        ``None`` otherwise, for Expand, Pad and Tile, for more than 1024 elements, and beyond the limits of computing.
         """
         if any(a.is_ref() for a in node.attributes.values()) or self._depth >= _DEEPEST:
             return None
@@ -308,7 +317,8 @@ class Known(Knowledge):
     Attributes:
         partial: the elements of small integer values of which some are free sizes or unknown.
         assumed: values with a shape that only the model declares, because onnx does not define their operator.
-        substitute: the size of a named dimension, for shapes that are declared and cannot be inferred.
+        substitute: returns the size of a named dimension, or ``None`` if it stays free. It is used for shapes that are
+            declared and cannot be inferred.
         walked: how many nodes were walked so far, those of bodies once for each round.
     """
 
@@ -352,7 +362,10 @@ class Known(Knowledge):
         self.constants[value] = array
 
     def version(self, node: ir.Node, domain: str | None = None) -> int:
-        """Return the opset version that the node's model or function imports for ``domain``, by default the node's."""
+        """Return the opset version that the node's model or function imports for ``domain``; 1 if it imports none.
+
+        By default, ``domain`` is the node's.
+        """
         graph = node.graph
         imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
         domain = node.domain if domain is None else domain

@@ -23,7 +23,7 @@ class Buffer:
 
 
 class Peak(NamedTuple):
-    """The most memory in use at the same time, in bytes, and the first step that needs it: -1 without buffers."""
+    """The most memory in use at the same time, in bytes, and the first step that needs it: -1 if it is 0 bytes."""
 
     nbytes: int
     step: int
@@ -52,7 +52,8 @@ def held_at(buffers: Sequence[Buffer], step: int) -> list[Buffer]:
 def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment: int = 1) -> int:
     """Return the bytes that a pool of reusable blocks needs: each buffer uses a free block of like size, or a new one.
 
-    Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than the sum of all buffers.
+    Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than the sum of all buffers,
+    each rounded up to ``alignment``.
 
     Args:
         likeness: a block fits if the smaller of the two sizes is at least this share of the larger one, more than 0

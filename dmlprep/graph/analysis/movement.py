@@ -1,7 +1,8 @@
 """Numpy forms of the operators that move elements and compute nothing: Slice, Gather, Concat, Reshape, Expand ...
 
 The arguments of each function are the values of the node's inputs (``None`` for an absent one), its attributes and its
-opset. Each raises ``Uncertain`` where it cannot compute the node.
+opset. Each raises ``Uncertain`` for a form that it does not compute. An invalid node may also raise an error of
+numpy; ``folding.evaluate`` catches both.
 """
 
 from __future__ import annotations

@@ -231,7 +231,10 @@ def of_number(value: int) -> Polynomial:
 
 
 def floor_divide(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """Return a // b for sizes: exact, or as a new name; ``None`` where signs are not known."""
+    """Return a // b for sizes: exact, or as a new name.
+
+    ``None`` without an exact quotient, unless a is surely 0 or more, and b surely more than 0.
+    """
     exact = a.divided(b) if b.terms else None
     if exact is not None:
         return exact
@@ -243,7 +246,10 @@ def floor_divide(a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def of_name(name: str) -> Polynomial | None:
-    """Return a dimension's name as a polynomial, parsed where it is an expression; ``None`` for placeholders."""
+    """Return a dimension's name as a polynomial, parsed where it is an expression; ``None`` for placeholders.
+
+    A name with ``_plus_`` is not parsed here: it stays one name.
+    """
     if name in ANONYMOUS:
         return None
     expression = parse(name) if "_plus_" not in name else None

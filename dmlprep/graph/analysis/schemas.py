@@ -70,7 +70,10 @@ def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
 
 @lru_cache(maxsize=4096)
 def allowed_types(op_type: str, opset: int) -> frozenset[str]:
-    """Return every type that some input or output of an operator may have at ``opset``."""
+    """Return all types that the type variables of an ai.onnx operator accept at ``opset``; empty if it does not exist.
+
+    Inputs and outputs of a fixed type (the shape of a Reshape) do not count.
+    """
     return frozenset().union(*type_constraints(op_type, opset).values())
 
 

@@ -57,8 +57,11 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
 def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
     """Return the pieces of a model's main graph, each with at most ``piece_bytes`` of weights where possible.
 
-    A cut is only where every value across it is a tensor of known type. ``known`` are the inferred types, if they
-    exist.
+    A cut is only where every value across it is a tensor of known type. ``known`` are the inferred types;
+    without them, they are inferred here.
+
+    Raises:
+        ModelRefused, ToolFailed: without ``known``, as ``Inference.of``.
     """
     graph = model.ir.graph
     nodes = list(graph)
@@ -125,7 +128,7 @@ def run_segments(
             in pieces of ``PIECE_BYTES``.
 
     Raises:
-        ModelRefused: shapes contradict each other. Errors of ``run`` pass through.
+        ModelRefused, ToolFailed: as ``Inference.of``. Errors of ``run`` pass through.
     """
     if piece_bytes is None and model.statistics().nbytes <= WHOLE_BYTES:
         return run(model, feeds)

@@ -1,8 +1,8 @@
 """Infer types and shapes of every value, node by node, and compute shape arithmetic on the way.
 
 onnx infers one node (``calls.infer_node``). This walk visits the graph in order, passes each node the types and small
-constants that reach it, and enters the bodies of If, Loop and Scan itself. It does not read weights: for a tensor over
-``CONSTANT_BYTES`` only type and dims are known.
+constants that reach it, and enters the bodies of If, Loop and Scan itself. It does not read weights: only type and
+dims are known of a tensor over ``CONSTANT_BYTES``, or over ``HINT_BYTES`` if it is not int32, int64 or bool.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Inference(Known):
         that cannot be inferred.
 
         Raises:
-            ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
+            ModelRefused: DP202, shapes contradict each other; DP016, an output is beyond the limits of sizes. ``where``
+                names the node.
+            ToolFailed: onnx crashes on a node, or needs more than its limits.
         """
         inference = cls(model, substitute=substitute or (lambda name: None))
         for value in model.graph.inputs:
@@ -98,6 +100,7 @@ class Inference(Known):
 
         Raises:
             ModelRefused: DP202, shapes contradict each other; DP016, an output is beyond the limits of sizes.
+            ToolFailed: onnx crashes on the node, or needs more than its limits.
         """
         if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
@@ -317,7 +320,7 @@ def _unproved(old: ir.Shape, known: Known) -> ir.Shape:
 
 
 def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -> None:
-    """Raise if the graph declares an output as another type than it has.
+    """Raise if the graph declares an output as another type than it has; shapes are not compared.
 
     Args:
         bodies: True to check the bodies of If, Loop and Scan as well.

@@ -38,8 +38,9 @@ def known_in_parts(knowledge: Knowledge, value: ir.Value) -> tuple[Dim, ...] | N
     """Return the elements of a vector of sizes, traced back through its producers, without a walk over the model.
 
     Returns:
-        for each element a number, an expression of names of free sizes (0 or more), or ``None``. The whole is ``None``
-            if no element is known, or if the value is not a vector.
+        for each element a number, an expression with names of free sizes, or ``None``. An expression is surely 0 or
+            more; a size without a name has the name ``VALUE.AXIS`` in it. The whole is ``None`` if no element is known,
+            or if the value is not a vector.
     """
     known = Known(knowledge.model, knowledge.types)
     _read_back(known, knowledge, value, set())
@@ -88,7 +89,7 @@ def _sound(items: Sequence[Element]) -> tuple[Element, ...]:
 def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
     """Return the first output of a node of shape arithmetic, as far as it is known; an array if fully known.
 
-    ``None`` if no element is known, or if the operator is not shape arithmetic.
+    ``None`` if no element is known, if there are more than 64, or if the operator is not shape arithmetic.
     """
     rule = _RULES.get(node.op_type)
     try:
@@ -276,7 +277,7 @@ _RULES: dict[str, Rule] = {
 def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     """Return the dims of a node's first output, from the partly known values that it reads, such as a Reshape's shape.
 
-    ``None`` if nothing more than onnx's own inference follows from them.
+    An unknown size is ``None``. The whole is ``None`` if the operator has no rule here, or the values are unknown.
     """
     rule = _DIMS.get(node.op_type)
     try:
@@ -316,6 +317,7 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
 
     Returns:
         the shape, or ``None`` if more than one size is neither a number nor kept, or if a 0 or -1 would be ambiguous.
+        Also ``None`` for another operator.
     """
     if node.op_type != "Reshape" or len(node.inputs) < 2:
         return None

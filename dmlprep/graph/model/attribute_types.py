@@ -31,7 +31,9 @@ _MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYP
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
     """Raise for an invalid attribute, and for a node of a function with too few or too many inputs or outputs.
 
-    An attribute is invalid if its value differs from its declared type, or from the type that its operator needs.
+    An attribute is invalid if it is a duplicate, or if its type is not the declared one or the one that the operator
+    needs. A branch of an If is invalid if it has another number of outputs than the If. Names and types of
+    nodes must be UTF-8.
     onnx's checker does not count inputs and outputs in functions.
 
     Raises:

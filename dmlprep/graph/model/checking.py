@@ -23,9 +23,10 @@ _OWNER = "com.microsoft"
 
 
 def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
-    """Return the model with every initializer of more than 1024 bytes as an input of the main graph.
+    """Return the model with its large initializers as inputs of the main graph.
 
-    The result may be ``model.proto`` itself: do not change it.
+    Large are those of more than 1024 bytes. If ``model`` is a ``Frozen``, the references in it are large. The result
+    may be ``model.proto`` itself: do not change it.
     """
     frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
     proto = frozen.proto

@@ -68,7 +68,7 @@ def stub_index(tensor: onnx.TensorProto) -> int | None:
 def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -> Frozen:
     """Return the model as a ModelProto with references for tensors of more than ``threshold`` bytes.
 
-    ``model`` does not change.
+    Tensors of text stay in it. ``model`` does not change.
 
     Args:
         attributes: True to replace tensor attributes (of Constant) by references too, not only initializers.

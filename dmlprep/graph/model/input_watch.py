@@ -59,7 +59,7 @@ class Unchanged:
         return {str(path): state.sha256 for path, state in self._states.items()}
 
     def take(self, paths: Iterable[Path]) -> None:
-        """Record the state of files before they are used.
+        """Record the state of files before they are used; a file that is recorded already keeps its first state.
 
         Raises:
             InputError: a file cannot be read.
@@ -67,10 +67,12 @@ class Unchanged:
         self.take_digests(dict.fromkeys(paths, ""))
 
     def take_digests(self, digests: Mapping[Path, str]) -> None:
-        """Record the state of files whose SHA-256 is known, without reading them; an empty digest is computed.
+        """Record the state of files whose SHA-256 is known, without reading them.
+
+        With ``contents``, an empty digest is computed. A file that is recorded already keeps its first state.
 
         Raises:
-            InputError: a file does not exist any more.
+            InputError: a file cannot be read, for example because it does not exist any more.
         """
         for path, sha256 in digests.items():
             if path not in self._states:
@@ -80,7 +82,7 @@ class Unchanged:
         """Open a model, record the state of its files, and return it. A file that is not a model is not read whole.
 
         Raises:
-            InputError, ModelRefused: as ``Model.open``; or the file changed between opening and recording.
+            InputError, ModelRefused, ToolFailed: as ``Model.open``; or the file changed between opening and recording.
         """
         try:
             before = _identity(path)
@@ -94,6 +96,8 @@ class Unchanged:
 
     def check_read(self, path: Path, sha256: str) -> None:
         """Compare the SHA-256 of a file that the caller just read with the recorded one; ``check`` then skips the file.
+
+        The file must be recorded, with ``contents``.
 
         Raises:
             InputError: the file has changed.

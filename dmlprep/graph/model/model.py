@@ -58,6 +58,7 @@ class Model:
         Raises:
             InputError: the file is missing, not ONNX, cut short or hostile.
             ModelRefused: it has content that dmlprep cannot preserve, or would grow beyond its limits.
+            ToolFailed: onnx crashes on the model, or needs more than its limits.
         """
         path = Path(path)
         opened = opening.read(path)

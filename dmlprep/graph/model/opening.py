@@ -57,6 +57,7 @@ def read(path: Path) -> Opened:
         InputError: the file is missing, not ONNX, cut short or hostile.
         ModelRefused: the file is ONNX, but has content that dmlprep cannot preserve (training graphs, maps), or would
             grow beyond its limits.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     with paused_collector():
         try:

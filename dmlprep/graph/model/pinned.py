@@ -41,7 +41,8 @@ def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Arra
 def pinned_array(value: ir.Value, pin: Value) -> Array:
     """Return the value ``pin`` as an array in the type and shape of an input.
 
-    One number fills a shape whose sizes are all fixed. Other values must have the shape of the input.
+    One number fills a shape whose sizes are all fixed. Other values must have the shape of the input,
+    where a free size accepts any number. At most 4096 elements are allowed.
 
     Raises:
         UsageError: DP208, the value does not fit the input.

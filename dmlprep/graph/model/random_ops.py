@@ -13,7 +13,10 @@ RANDOM = frozenset(
 
 
 def draws(node: ir.Node) -> bool:
-    """Return True if a node draws numbers in each run: a random operator without a seed, or a training Dropout."""
+    """Return True if a node without a seed draws numbers in each run: a random operator, or a Dropout in training mode.
+
+    A Dropout counts if its training mode is true, or is not a constant.
+    """
     if node.domain not in ("", "ai.onnx") or "seed" in node.attributes:
         return False
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:

@@ -192,6 +192,9 @@ def describe_ends(model: ir.Model) -> list[Finding]:
     """Infer missing types and shapes of graph outputs, in place; return findings about them.
 
     Inputs without a known rank also get a finding.
+
+    Raises:
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     findings = []

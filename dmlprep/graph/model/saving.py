@@ -45,13 +45,16 @@ def write(
 ) -> Saved:
     """Write ``model`` to ``target``; if its tensors exceed ``external_over`` bytes, write them to ``target.data``.
 
+    The folder is made if it is missing.
+
     Args:
-        force: True to replace existing files.
+        force: True to replace existing files. An old ``target.data`` without a successor is removed then.
         progress: called with the number of tensor bytes written since the last call.
 
     Raises:
         OutputError: the target exists (without ``force``), is a folder or one of the model's own files, or the disk is
             full.
+        InputError: a file of weights cannot be read, or has become shorter.
     """
     frozen = freeze(model, attributes=False)
     external = sum(t.nbytes for t in frozen.tensors) > external_over
@@ -80,6 +83,8 @@ def write(
 
 def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
     """Write ``model`` to ``target``, replacing it, and add its large tensors to a data file that other models share.
+
+    The result is about the file ``target`` only, without the data file.
 
     Raises:
         OutputError: the disk is full, or the files cannot be written.

@@ -43,8 +43,9 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
         the dense tensors. ``proto`` refers to each by the location ``SPARSE`` and its index in the list as the offset.
 
     Raises:
-        InputError: indices are outside the tensor, or do not fit the values.
-        ModelRefused: the values are in a data file, or DP014, they exceed the model's budget.
+        InputError: indices are outside the tensor or do not fit the values, or an initializer has no name.
+        ModelRefused: DP004, the values are in a data file, or of a type that is not supported (text, or less than a
+            byte); DP014, they exceed the model's budget.
     """
     dense_tensors: list[SpreadTensor] = []
 

@@ -136,7 +136,11 @@ class MappedTensor(LazyTensor):
         return self.length
 
     def map_bytes(self, start: int, length: int) -> NDArray[np.uint8]:
-        """Return ``length`` bytes of the tensor, mapped from its file."""
+        """Return ``length`` bytes of the tensor from byte ``start`` on, mapped from its file.
+
+        Raises:
+            InputError: DP015, the file has become shorter.
+        """
         if length == 0:
             return np.empty(0, np.uint8)
         page = mmap.ALLOCATIONGRANULARITY
@@ -217,7 +221,10 @@ def as_mapped(tensor: object) -> MappedTensor | None:
 
 
 def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Array]:
-    """Yield the flattened values of a tensor in pieces; at most ``chunk_bytes`` of a mapped tensor are in memory."""
+    """Yield the flattened values of a tensor in pieces of at most ``chunk_bytes``.
+
+    Only one piece is in memory if the tensor is mapped and its elements are whole bytes; otherwise all of it is.
+    """
     mapped = as_mapped(tensor)
     flat = None if mapped is not None and mapped.dtype.bitwidth >= 8 else np.asarray(tensor.numpy()).reshape(-1)
     itemsize = tensor.dtype.bitwidth // 8 if flat is None else flat.itemsize

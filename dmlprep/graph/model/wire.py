@@ -134,6 +134,8 @@ def skeleton(
 ) -> bytes:
     """Return a serialized ModelProto without the tensor payloads of more than ``threshold`` bytes.
 
+    Payloads are ``raw_data``, ``float_data`` and ``double_data``; values in other fields stay.
+
     Returns:
         a serialized ModelProto whose large tensors are external, with location ``SELF``, offset and length in bytes.
 

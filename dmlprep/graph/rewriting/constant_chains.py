@@ -118,6 +118,8 @@ class _Chains:
 def fold_chains(model: Model, runner: Runner, limit: int) -> None:
     """Replace chains of constants by their results, in place, where ``_Chains.worth`` allows it.
 
+    A chain also stays if its results exceed the model's budget or ``_ROOM``, or if ``runner`` cannot compute them.
+
     Args:
         runner: computes the results.
         limit: most bytes of a result if the chain reads no weights, but only has intermediate values larger than that.

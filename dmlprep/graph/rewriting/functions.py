@@ -26,6 +26,7 @@ def inline_functions(model: Model, operators: Set[tuple[str, str]]) -> int:
 
     Raises:
         ModelRefused: DP003, onnx refuses the functions.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     within = {key: _used(function) for key, function in model.ir.functions.items()}
     chosen = {key for key, used in within.items() if not operators.isdisjoint((d, op) for d, op, _ in used)}

@@ -24,7 +24,10 @@ def empty_bodies(node: ir.Node) -> None:
 
 
 def remove_dead(model: ir.Model) -> int:
-    """Remove unused nodes and initializers (no node has side effects); return the number of removed nodes."""
+    """Remove unused nodes and initializers (no node has side effects); return the number of removed nodes.
+
+    Nodes in bodies of removed nodes might not count. Functions, and initializers that are also inputs, stay.
+    """
     removed = 0
     # Outer graphs last: a value that only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):

@@ -37,10 +37,10 @@ class RemovedWeights:
 
 
 def take_out(model: ir.Model) -> RemovedWeights:
-    """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every default of an input, into a plain input.
+    """Turn large tensors and all defaults of inputs into plain inputs, and return these tensors.
 
-    Weights of subgraphs become inputs of the main graph; Constant nodes with a weight are removed. ``model`` is
-    changed.
+    Large is more than ``KEPT_BYTES`` bytes. Weights of subgraphs become inputs of the main graph. Constant nodes with a
+    weight are removed, unless they are outputs of their graph. ``model`` is changed.
 
     Weights inside model-local functions stay. Other Constant nodes of the main graph become initializers: onnxsim would
     run each in ONNX Runtime for that.
@@ -98,10 +98,12 @@ def put_back(proto: onnx.ModelProto, weights: RemovedWeights, original: ir.Model
     """Return a tool's result as a model, with its weights and everything that tools drop from the ``original``.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
-    denotations and metadata; the model keeps its functions, producer and metadata.
+    denotations and metadata; the model keeps its functions, producer and metadata. The IR version becomes at least 4,
+    where constants are not inputs.
 
     Raises:
-        ModelRefused: DP301, the result is not a model, or lost an input.
+        ModelRefused: DP301, the result is not a model, or has other inputs; or as ``Inference.of``.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     try:
         model = ir.from_proto(proto)
@@ -161,7 +163,8 @@ def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Fun
 def _restore_values(model: ir.Model, original: ir.Model) -> None:
     """Restore denotations, documentation and metadata of values with the same name, and infer shapes again.
 
-    The original's shapes are not restored inside the graph: tools move reshapes, but keep the names of values.
+    The original's types and shapes are restored for inputs, outputs, and results of operators outside ONNX's domain.
+    Others are inferred: tools move reshapes, but keep the names of values.
     """
     known: dict[str | None, ir.Value] = {v.name: v for g in main_graphs(original) for v in _values(g) if v.name}
     ends = {*model.graph.inputs, *model.graph.outputs}

@@ -59,7 +59,7 @@ def bench(request: BenchRequest) -> Bench:
     Raises:
         InputError: a model or feed cannot be read or does not fit, a size is for a dimension that no model has, or a
             model was changed meanwhile.
-        UsageError: there is no model.
+        UsageError: there is no model, or the seeded feed is too large.
         CheckNotRun: no feed can be generated for an input, or the device is not available.
     """
     if not request.models:

@@ -356,7 +356,10 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
 
 
 def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
-    """Return the predicted number of graphs that DirectML fuses in the release that ran; ``None`` if unknown."""
+    """Return the predicted number of graphs that DirectML fuses; ``None`` if the model cannot be placed.
+
+    The prediction is for the release that ran, or for the latest known one if dmlprep does not know that release.
+    """
     release = ".".join((device.onnxruntime if device else "").split(".")[:2])
     try:
         target = find_target(f"ort-{release}")

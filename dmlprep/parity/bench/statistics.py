@@ -91,7 +91,7 @@ class _Runs:
 
 
 def fastest(measurement: Bench, order: Sequence[str]) -> str:
-    """Return the name of the first model in ``order`` that is not surely slower than another; empty if none ran.
+    """Return the name of the first model in ``order`` that is not surely slower than any of them; empty if none ran.
 
     A model is surely slower than another if its ratio to the base model has an interval wholly above the other's.
 

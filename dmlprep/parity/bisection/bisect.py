@@ -66,19 +66,20 @@ def bisect(
     Args:
         reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
         feeds: the first one is used; without any, a seeded one.
-        tolerance: name of a tolerance, or ``auto``.
+        tolerance: name of a tolerance, ``rel:0.005`` for a bound, or ``auto``.
         session: options of the candidate's sessions; its time limit applies to every load and run.
         sizes: sizes of free dimensions in a seeded feed.
-        matrix: True to try the whole candidate first under each optimisation and fusion setting. If it agrees under
-            ``session``, the search uses the first setting under which it does not.
+        matrix: True to try the whole candidate first under each optimisation and fusion setting. If it agrees at full
+            optimisation, the search uses the first setting under which it does not.
         out: folder for the model of the nodes and the files that show the fault; they are written only if a node was
             found. ``None``: nothing is written.
         force: True to replace existing files.
         along: True to compare values along the models even if the outputs agree: one more run of each.
 
     Raises:
-        InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
-            changed meanwhile.
+        InputError: a model cannot be read or was changed meanwhile, a feed does not fit, or a size is for an unknown
+            dimension. Or the candidate has a frame, or the models have no outputs in common.
+        UsageError: there is no such tolerance.
         OutputError: ``out`` has such files already, or cannot be written.
         CheckNotRun: no feed can be generated for an input.
     """
@@ -189,7 +190,8 @@ class _Search:
 
     Attributes:
         same_file: True if both models are one file, on two devices.
-        reference, candidate: values of the last run, by the candidate's names; at first the outputs.
+        reference, candidate: values of the last run in which they differed, by the candidate's names; at first the
+            outputs.
         known: names of the reference's values by the names of the candidate's values that match them.
         apart: metrics of the values that differ at ``high``.
         hidden: True if exposing values as outputs hides the fault.
@@ -239,7 +241,10 @@ class _Search:
         return bisection
 
     def _narrow(self) -> None:
-        """Move ``low`` and ``high`` together until no cut is between them, or more runs hide the fault."""
+        """Move ``low`` and ``high`` towards each other until no comparable cut is between them.
+
+        If exposing the values at a single cut hides the fault, ``_narrow_fused`` continues from that cut.
+        """
         most = _CUTS
         while inner := self._between():
             self._tell(len(inner))
@@ -276,6 +281,8 @@ class _Search:
 
     def _look(self, chosen: Sequence[int], names: Sequence[str]) -> bool:
         """Run each model once with values exposed as outputs, compare them, and move ``low`` and ``high``.
+
+        Values whose shapes contradict are removed from ``known`` instead; then neither moves, and the result is True.
 
         Args:
             chosen: the cuts to compare.

@@ -86,7 +86,7 @@ class _Part:
     """A part of the candidate, with its inputs.
 
     Attributes:
-        fed: arrays by input name.
+        fed: arrays by input name; it may also have recorded values of the part's nodes.
         failure: ONNX Runtime's message if the part did not run; empty if it ran.
     """
 
@@ -98,9 +98,10 @@ class _Part:
 def _start(
     prober: Prober, cuts: Cuts, high: int, outputs: list[str], device: SessionDevice, progress: Progress
 ) -> _Part:
-    """Return the shortest part that ends at node ``high`` and fails. Mostly the node alone fails, so try that first.
+    """Return a part that ends at node ``high`` and fails. Mostly the node alone fails, so try that first.
 
-    If no part fails alone, the result has no ``failure``.
+    Otherwise, if all values fit in memory and the whole beginning runs on the CPU, return that, with all its values
+    recorded in ``fed``. If not, return the shortest part. If no part fails alone, the result has no ``failure``.
     """
     one = _attempt(prober, cuts, high - 1, outputs, device)
     if one.failure:

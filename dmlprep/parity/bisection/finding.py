@@ -107,8 +107,9 @@ class Bisection:
         runs: number of sessions opened.
         total_nodes: number of nodes in the candidate's main graph.
         failure: message of ONNX Runtime, if ``kind`` is ``failure``.
-        part: a model of just these nodes.
-        inputs, expected: arrays by name: inputs of ``part``, and the outputs that the reference gives.
+        part: a model of ``nodes``, with their readers if ``with_readers``; ``None`` if no node was found.
+        inputs, expected: arrays by name: inputs of ``part``, and the outputs that the reference gives; no outputs if
+            ``kind`` is ``failure``.
         settings: results of the whole candidate under other session settings, if requested.
         files: files that were written.
         along: values that were compared, in the order of the candidate's nodes.

@@ -28,7 +28,8 @@ class Cuts:
 
     Attributes:
         nodes: the nodes, in topological order.
-        spans: for each value that can be compared: its name, the index of its node, and the index of its last reader.
+        spans: for each value that can be compared and is not constant: its name, the index of its node, and the index
+            of its last reader. The last one is the number of nodes for a graph output.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -50,7 +51,7 @@ class Cuts:
         return [name for name, first, last in self.spans if first <= cut < last]
 
     def whole(self, known: Iterable[str]) -> list[int]:
-        """Return the cuts, in order, at which all values that are read later are in ``known`` (names)."""
+        """Return the cuts from 0, in order, at which all values of ``live`` are in ``known`` (names)."""
         names = set(known)
         strange = np.zeros(len(self.nodes) + 1, np.int64)
         for name, first, last in self.spans:
@@ -85,7 +86,7 @@ def read_by(node: ir.Node) -> list[ir.Value]:
 
 
 def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
-    """Return the outputs of nodes that depend on constants alone: no graph input changes them."""
+    """Return the outputs of nodes that depend on constants alone, except those of random operators."""
     constants: set[ir.Value] = set()
     for node in nodes:
         fixed = (v in constants or (v.producer() is None and v.const_value is not None) for v in read_by(node))

@@ -54,7 +54,8 @@ def _contradict(a: ir.Value, b: ir.Value) -> bool:
 def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
     """Return for each value a digest of its computation: operators, attributes and sources, up to the inputs.
 
-    Weights count by their shapes only, because their values may be rounded. Casts and Identities do not count.
+    Weights count by their shapes only, because their values may be rounded. Attributes with a tensor or a graph count
+    by name and type only. Casts and Identities do not count.
     """
     known: dict[ir.Value, bytes] = {}
 

@@ -167,7 +167,8 @@ class Prober:
         Args:
             inputs: arrays by input name.
             expected: outputs by name to compare with; empty: only a failure counts.
-            options: options of the session; ``None``: those of the candidate or, on the CPU, of the reference.
+            options: options of the session, with the candidate's time limit; ``None``: those of the candidate. If the
+                part runs on the CPU and the candidate does not, the reference's options are always used.
 
         Returns:
             True if the part fails or an output differs from ``expected``; and the message of the failure, empty if it

@@ -99,7 +99,8 @@ class Shrinker:
     def _try(self, model: Model, fed: dict[str, Array]) -> bool:
         """Replace ``model`` by a smaller one if that fails with the same error; return True if it was replaced.
 
-        ``fed`` has arrays for its inputs, by name.
+        ``fed`` has arrays for its inputs, by name. Nothing runs, and the result is False, if the limit of runs is
+        reached, or the smaller model has no outputs or contradictory types.
         """
         if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False

@@ -183,7 +183,7 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
 
 
 def finished(result: Result, output: Array) -> dict[str, Array]:
-    """Convert an output of the original (float64) as the frame does for the app: classes, top values or a picture.
+    """Convert an output of the original (float64) as the frame does: all values, classes, top values or a picture.
 
     Returns:
         the outputs of the framed model by name, which replace this output.
@@ -246,6 +246,8 @@ def _in_pixels(detect: Detect, boxes: Array) -> Array:
 
 def _best_boxes(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
     """Select the boxes of one picture by the textbook loop of non-maximum suppression.
+
+    ``boxes`` are as ``_in_pixels`` returns them, ``scores`` are [boxes, classes].
 
     Returns:
         boxes in pixels of the app's picture, scores, classes, and the number of boxes. Unused rows are 0, and -1 for

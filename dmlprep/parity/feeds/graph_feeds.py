@@ -68,7 +68,7 @@ def make_feeds(
 
     Raises:
         UsageError: too many feeds are requested, or feeds that are too large.
-        CheckNotRun: an input is not a tensor, or no values can be generated for its type.
+        CheckNotRun: an input is not a tensor or has no known rank, or no values can be generated for its type.
     """
     if count > MOST_FEEDS:
         raise UsageError(f"{count} feeds are too many", fix=f"ask for at most {MOST_FEEDS}")
@@ -299,6 +299,7 @@ def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> 
     """Return a generated sound with loud and quiet parts: notes that fade, faint noise, and silence at the end.
 
     A spectrum of noise alone has no small values. The logarithm of small values is where FP16 breaks a model of sound.
+    ``quiet``: True for a tenth of the volume.
     """
     length = max(shape)
     time = np.arange(length)

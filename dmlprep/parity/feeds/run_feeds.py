@@ -34,7 +34,7 @@ class RunFeeds:
 
     Raises:
         InputError: a user's feed does not fit the original, or contradicts a pinned value; or the original does not
-            have the dimension of a size.
+            have the dimension of a size (checked only without user feeds).
     """
 
     def __init__(
@@ -62,6 +62,8 @@ class RunFeeds:
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
         """Return the user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
 
+        Inputs that a user's feed lacks have the values that ``model`` pins.
+
         Args:
             model: the original, or a model prepared from it. Seeded feeds have its fixed sizes, and respect the limits
                 of indices that are known for it.
@@ -69,6 +71,7 @@ class RunFeeds:
 
         Raises:
             InputError: a user's feed does not fit the model in its present state.
+            UsageError: too many or too large seeded feeds are requested.
             CheckNotRun: no feed can be generated for an input.
         """
         inputs = self.original.ir.graph.inputs

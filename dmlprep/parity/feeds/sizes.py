@@ -66,7 +66,10 @@ def graph_inputs(model: Model) -> list[Input]:
 
 
 def free_dimensions(inputs: Sequence[Input]) -> set[str]:
-    """Return all keys for which a size can be set: names of free dimensions, and ``input:axis`` for every axis."""
+    """Return all keys for which a size can be set: names of free dimensions, and ``input:axis`` for every axis.
+
+    Names inside expressions (``past + seq``) are among them, and unreal names (``?``).
+    """
     names: set[str] = set()
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
@@ -116,7 +119,8 @@ def _names(text: str) -> list[str]:
 def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
     """Return the size of a dimension by its name or expression (``past + seq``, ``past_plus_seq``).
 
-    ``sizes`` are known sizes by name; the result is ``None`` if a part of the expression is unknown.
+    ``sizes`` are known sizes by name; the result is ``None`` if a part of the expression is unknown, or the text is not
+    an expression. A division rounds down.
     """
     if text in sizes:
         return sizes[text]

@@ -164,7 +164,7 @@ def unfit(why: str) -> ModelRefused:
 
 
 def between(original: ir.Model, prepared: ir.Model) -> Frame | None:
-    """Return the frame of ``prepared`` if ``original`` has none; otherwise ``None``.
+    """Return the frame of ``prepared``; ``None`` if it has no frame, or if ``original`` has one too.
 
     Raises:
         ModelRefused: DP305, the note is not readable, or describes other inputs than the models have.
@@ -180,10 +180,13 @@ def between(original: ir.Model, prepared: ir.Model) -> Frame | None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Compare the inputs and outputs of a framed model with its note; a model without a note passes.
+    """Compare a framed model with its note: types and shapes of inputs, names of outputs.
+
+    A model without a note passes.
 
     Raises:
         InternalError: they differ.
+        ModelRefused: DP305, the note is not readable.
     """
     frame = frame_of(model)
     if frame is None:

@@ -48,8 +48,8 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         resize: the library and filter of the resize.
         resized: for ``crop``: the shorter side, or height and width, before the middle is cut out; ``None``: just large
             enough to cover the model's size.
-        odd: for ``crop``: how half of an odd number of rows is rounded: down (``floor``, as transformers), or to the
-            even number (``even``, as torchvision).
+        odd: for ``crop``: how half of an odd number of surplus rows or columns is rounded: down (``floor``, as
+            transformers), or to the even number (``even``, as torchvision).
         place: for ``letterbox``: the picture is in the centre, or at the top left corner.
         fill: for ``letterbox``: brightness of the border, 0 (black) to 255 (white).
         scale: the number for white in the model, before mean and deviation.
@@ -123,7 +123,7 @@ class DetectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         unit: unit of these numbers: pixels of the model's picture, or shares of its width and height.
         activation: the function that is applied to the scores.
         background: which class means background and is left out: none, the first, or the last.
-        score: boxes with a lower score are dropped.
+        score: boxes with this score or a lower one are dropped.
         suppress: whether to drop boxes that overlap a better one by more than ``overlap``.
         overlap: the largest accepted intersection over union of two boxes.
         per_class: whether only boxes of the same class suppress each other.

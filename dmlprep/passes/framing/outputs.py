@@ -21,7 +21,7 @@ _FLOAT = ir.DataType.FLOAT
 
 
 def finished(nodes: Nodes, result: Result, output: ir.Value) -> list[ir.Value]:
-    """Create the nodes that turn an output into the app's results; return these in the order of ``outputs``."""
+    """Create the nodes from an output to the app's results, and return the results, ordered as ``result.outputs``."""
     value = nodes.cast(output, ir.DataType.FLOAT)
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
@@ -58,7 +58,7 @@ def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
 def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
     """Create the nodes for a picture of bytes, with the app's layout and colours, and return it.
 
-    A byte is 255 times ``(value * deviation + mean) / scale``, rounded.
+    A byte is 255 times ``(value * deviation + mean) / scale``, rounded and clipped to 0 to 255.
     """
     if result.model_layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
@@ -120,7 +120,8 @@ def detected(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> list[ir.V
 def _split(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
     """Create the nodes that separate raw outputs into boxes [N, boxes, 4] and scores [N, boxes, classes].
 
-    The activation and the objectness are applied to the scores, which are without the background class.
+    The activation is applied to all classes and to the objectness. Then the background class is cut off, and the
+    objectness multiplies the scores.
     """
     table = detect.table
     if table.raw:
@@ -172,7 +173,7 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
     """Create the nodes that suppress overlapping boxes; return 1 for boxes that stay and 0 for others, [N, boxes].
 
     Args:
-        boxes: boxes in the order of their scores, best first.
+        boxes: left, top, right and bottom of boxes in the order of their scores, best first.
         kind: the class of each box.
         valid: 1 for boxes whose score is high enough, 0 for boxes that count as dropped.
     """

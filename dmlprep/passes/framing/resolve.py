@@ -30,7 +30,7 @@ def resolve(
     ``inputs``, ``outputs``: options by the name of the model's input or output; ``detect``: options of a detector.
 
     Raises:
-        ModelRefused: DP305, some options do not fit the model.
+        ModelRefused: DP305, some options do not fit the model, or its opset is below 11.
     """
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
@@ -110,7 +110,7 @@ def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
     """Return ``dims`` as integers.
 
     Raises:
-        ModelRefused: DP305, a size is not fixed.
+        ModelRefused: DP305, ``dims`` is empty, or a size is not fixed or is 0.
     """
     if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
         raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
@@ -228,7 +228,8 @@ def _output(model: ir.Model, name: str, where: str) -> list[int]:
     """Return the shape of an output.
 
     Raises:
-        ModelRefused: DP305, there is no such output, it is neither FP32 nor FP16, or its sizes are not fixed.
+        ModelRefused: DP305, no output or several outputs have this name, it is neither FP32 nor FP16, or its sizes are
+            not fixed.
     """
     names = [v.name or "" for v in model.graph.outputs]
     if names.count(name) != 1:

@@ -51,9 +51,10 @@ def nearest_indices(mode: Mode, source: int, target: int) -> Array:
 
 
 def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: bool) -> Weights:
-    """Return the matrix [rows, source] that resizes a side of ``source`` pixels to ``target`` pixels.
+    """Return the weights [rows, source] that resize a side of ``source`` pixels to ``target`` pixels.
 
     Args:
+        mode: any mode but the ``nearest`` ones.
         rows: the range of the ``target`` pixels that are needed.
         whole: whether the weights are rounded to whole numbers of a unit, as both libraries do for bytes.
     """

@@ -27,7 +27,10 @@ _MULTIPLE = 8
 """The head size must be a multiple of this for the CPU provider's kernel of GroupQueryAttention."""
 
 _LOWEST = -1e4
-"""The number that DirectML's kernel of GroupQueryAttention adds to masked scores. A mask must be at most this low."""
+"""The number that DirectML's kernel of GroupQueryAttention adds to masked scores.
+
+A mask is replaced only if it adds this number or a lower one to masked scores.
+"""
 
 
 def _sum(masks: Sequence[Mask], whole: Value, edit: Edit, shared: Shared) -> ir.Value:
@@ -100,7 +103,10 @@ def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shar
 
 
 def empty_rows(masks: Sequence[Mask], whole: Value, last: NodeFacts) -> Operand:
-    """An input for later nodes that marks the queries whose keys are all masked: bool[batch or 1, queries or 1, 1]."""
+    """An input for later nodes that marks the queries whose keys are all masked: bool[batch or 1, queries or 1, 1].
+
+    The masks must be the same for all heads.
+    """
     batch, _, queries, _ = spread(masks)
     shape = [batch, queries, 1]
 

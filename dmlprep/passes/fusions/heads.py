@@ -13,7 +13,7 @@ from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
 
 def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: bool = False) -> tuple[float, Operand]:
-    """Return input ``index`` of a node as [batch, length, heads * size], and the constant factor it is multiplied by.
+    """Return a factor and an operand [batch, length, heads * size]: their product is input ``index`` of a node.
 
     The search goes back over nodes that only move, reshape or scale the value, to save nodes.
 
@@ -78,7 +78,7 @@ def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts 
 
 
 def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFacts | None:
-    """Match nodes that repeat each head several times: Unsqueeze, Expand, Reshape (``node``).
+    """Match nodes that repeat each head several times: Unsqueeze or Reshape, Expand or Tile, Reshape (``node``).
 
     Args:
         sizes: shape of the result, in four dimensions; ``heads`` is the axis of the heads.

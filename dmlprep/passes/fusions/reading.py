@@ -23,16 +23,19 @@ def _gives_its_input(node: NodeFacts) -> bool:
 
 
 def made_by(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The node that computes a value, if its operator is one of ``ops``; otherwise ``None``. Identity is skipped."""
+    """The node that computes a value, if its operator is one of ``ops``; otherwise ``None``.
+
+    Nodes that only forward a value are skipped.
+    """
     value = source(value)
     node = value.producer if value is not None else None
     return node if node is not None and node.key in ops else None
 
 
 def reader(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The only reader of a value, if its operator is one of ``ops``; otherwise ``None``. Identity is skipped.
+    """The only reader of a value, if its operator is one of ``ops``; otherwise ``None``.
 
-    A graph output counts as a reader, and so does a node in a subgraph.
+    Nodes that only forward the value are skipped. A graph output counts as a reader, and so does a node in a subgraph.
     """
     while value is not None and not value.graph_output:
         if len(value.consumers) != 1 or value.consumers[0].graph != value.graph:
@@ -81,7 +84,10 @@ def spread_over(value: Value | None, axis: int, sizes: list[int]) -> bool:
 
 
 def swish_behind(value: Value | None) -> NodeFacts | None:
-    """The last node of ``value * sigmoid(value)`` after a value; ``None`` without it, or if others read the value."""
+    """The last node of ``value * sigmoid(value)`` after a value; ``None`` without it, or if others read the value.
+
+    A QuickGelu with alpha 1 computes the same, so it is returned too.
+    """
     if value is None or value.graph_output:
         return None
     users = readers(value)

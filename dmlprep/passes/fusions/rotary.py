@@ -132,8 +132,8 @@ def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Op
     """Go back from input ``index`` of a node over nodes that move no element (Reshape, Unsqueeze, a full Slice).
 
     Args:
-        sizes: go back to the value of this shape, if there is one. ``None``: go back as far as the last axis keeps its
-            size. This often reaches a value that several rotations share.
+        sizes: go back to the nearest value of this shape; without one, return the input itself. ``None``: go back as
+            far as the last axis keeps its size. This often reaches a value that several rotations share.
     """
     start = input_operand(node, index)
     while sizes is None or start.facts.sizes != sizes:

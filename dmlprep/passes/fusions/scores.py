@@ -39,7 +39,10 @@ FURTHEST = 12
 
 @dataclass(frozen=True)
 class Mask:
-    """A term that is added to the scores: ``value``; or ``number`` where ``value`` is true (false if ``inverted``)."""
+    """A term that is added to the scores: ``value``; or ``number`` where ``value`` is true (false if ``inverted``).
+
+    ``value`` is the input ``index`` of ``node``.
+    """
 
     node: NodeFacts
     index: int
@@ -54,7 +57,10 @@ class Mask:
 
     @property
     def key(self) -> object:
-        """A key that masks with equal numbers share, because exporters repeat a mask for each layer."""
+        """A key: masks with the same key add equal numbers. Exporters repeat a constant mask for each layer.
+
+        Masks that different nodes compute have different keys, except a Where of the same inputs.
+        """
         array = self.array()
         if array is not None:
             return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
@@ -171,7 +177,7 @@ def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
 def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | None:
     """Match the scores that a Softmax reads: return the MatMul of queries and keys, its factor, and the masks.
 
-    ``None`` if the input is computed in another way.
+    Constant masks of zeros are left out. ``None`` if the input is computed in another way.
     """
     masks: list[Mask] = []
     whole, value = softmax.output(), softmax.inputs[0]
@@ -275,13 +281,16 @@ def _read_elsewhere(softmax: NodeFacts, last: NodeFacts) -> bool:
 
 
 def never_empty(masks: Sequence[Mask]) -> bool:
-    """Return whether the only mask is constant and leaves each query at least one key."""
+    """Return whether there is only one mask, which is an added constant and leaves each query at least one key."""
     array = masks[0].array() if len(masks) == 1 else None
     return array is not None and not bool(np.isneginf(array.astype(np.float32).max(axis=-1)).any())
 
 
 def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
-    """Return whether ``guard``, an Equal, compares the maximum of each row of the only mask with -inf."""
+    """Return whether ``guard``, an Equal, compares the maximum of each row of the mask with -inf.
+
+    False for several masks.
+    """
     for one, other in sides(guard):
         most = made_by(guard.inputs[one], "ReduceMax")
         if most is None or scalar(guard.inputs[other]) != -np.inf or len(masks) != 1:

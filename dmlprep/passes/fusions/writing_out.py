@@ -83,7 +83,8 @@ def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
     """Expand fused operators in a copy of ``model``: those that the CPU provider lacks or computes differently.
 
-    ``all_of_them``: also expand those that the CPU provider computes like DirectML.
+    ``all_of_them``: also expand those that the CPU provider computes like DirectML. Nodes that dmlprep cannot expand
+    stay.
     """
     if not any(node.domain == DOMAIN or node.op_type in OPERATORS for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the import of the forms: few models have any

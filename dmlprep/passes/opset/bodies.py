@@ -37,7 +37,8 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
     The caller removes the node. A replacement is ``None`` if the body does not compute that output.
 
     Raises:
-        CannotLower: ONNX has no body for these attributes and types, or an input's type is unknown.
+        CannotLower: ONNX has no body for these attributes and types, an input's type is unknown, or an attribute is a
+            parameter of a model-local function.
     """
     node = builder.node
     if schema.has_context_dependent_function:
@@ -73,6 +74,9 @@ def expand_call(builder: Builder, function: ir.Function, version: int) -> list[i
     """Write the body of a model-local function before a call of it, and return replacements for the call's outputs.
 
     The caller removes the call. ``version`` is the opset that the function imports for the default domain.
+
+    Raises:
+        CannotLower: an attribute of the call is a parameter of the model-local function that contains it.
     """
     proto = ir.serde.serialize_function(function)
     return _splice(builder, proto, list(proto.attribute_proto), version)

@@ -37,8 +37,8 @@ class CannotLower(Exception):
     """A node cannot be lowered, for ``reason`` (a clause). The pass turns this into a refusal that names the node.
 
     Args:
-        in_function: true if the types or attributes are unknown only because the node is in a model-local function.
-            The pass then inlines the function and tries again.
+        in_function: true if inlining may remove the reason. If the node is in a model-local function, the pass then
+            inlines this function and tries again.
     """
 
     def __init__(self, reason: str, *, in_function: bool = False) -> None:
@@ -119,7 +119,11 @@ class Builder(GraphBuilder):
         return self.names.new(f"{self.base}/{wish}")
 
     def attr(self, name: str, default: object = None) -> Any:
-        """The value of the node's attribute, otherwise its schema's default, otherwise ``default``."""
+        """The value of the node's attribute, otherwise its schema's default, otherwise ``default``.
+
+        Raises:
+            CannotLower: the attribute refers to a parameter of a model-local function.
+        """
         value = attribute(self.node, name)
         if value is None:
             schema = schema_at(self.node.op_type, self.version, self.node.domain)
@@ -194,7 +198,10 @@ class Builder(GraphBuilder):
         return [int(number) for number in array.reshape(-1)]
 
     def const(self, array: ArrayLike) -> ir.Value:
-        """A constant with the type of ``array``: an initializer, or a Constant node inside a model-local function."""
+        """A constant with the type of ``array``: an initializer, or a Constant node inside a model-local function.
+
+        Equal constants of one builder are the same value.
+        """
         data = np.array(array, order="C")
         return self.tensor(ir.tensor(data), data)
 
@@ -251,8 +258,8 @@ class Builder(GraphBuilder):
         """Write a node at opset ``version``; an attribute that is ``None`` is left out.
 
         Returns:
-            its outputs. If all inputs are small constants and the operator is shape arithmetic, no node is written, and
-            the only output is a constant with the computed value.
+            its outputs. If the operator is shape arithmetic with one small output that is known, no node is written,
+            and the only output is a constant with the computed value.
         """
         attrs = [as_attribute(k, v) for k, v in attributes.items() if v is not None]
         return self.place(ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs), version)
@@ -265,10 +272,15 @@ class Builder(GraphBuilder):
         Args:
             version: the opset of ``node``; ``None`` for a node of another domain than ai.onnx.
             hint: the new name without its prefix (default: the operator).
-            asked: for each output, whether it needs a name; an output that no node reads needs none.
+            asked: for each output, whether it needs a name; an output that no node reads needs none. By default all
+                outputs get names.
 
         Returns:
-            the outputs of ``node``; a new constant instead, if the node is folded (see ``ops``).
+            the outputs of ``node``; a constant instead, if the node is folded (see ``ops``).
+
+        Raises:
+            CannotLower: onnx's type inference fails.
+            ModelRefused: DP014, the model would exceed its limit of new nodes.
         """
         if not node.domain and len(node.outputs) == 1 and (folded := self.values.fold(node)) is not None:
             for i in range(len(node.inputs)):
@@ -369,8 +381,9 @@ class Builder(GraphBuilder):
 Step = Callable[[Builder], Sequence[ir.Value | None] | None]
 """A function that lowers a node below one version of its operator. Its argument is a builder for the node.
 
-If the function returns ``None``, the older version accepts the node, as it is or after an edit in place. Otherwise the
-function has written new nodes, and returns replacements for the node's outputs (``None`` for an unused output)."""
+If the function returns ``None``, the node stays, as it is or after an edit in place. The caller then handles types that
+the older version lacks. Otherwise the function has written new nodes, and returns replacements for the node's outputs
+(``None`` for an unused output)."""
 
 Steps = dict[tuple[str, int], Step]
 """Map from (operator, version) to the step that lowers a node of that version to the version before."""

@@ -67,9 +67,11 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _attention(b: Builder) -> list[ir.Value | None] | None:
-    """Write com.microsoft.MultiHeadAttention; ``None`` if the node has a cache, softcap, a window or unknown sizes.
+    """Write com.microsoft.MultiHeadAttention; ``None`` if it cannot compute the node.
 
-    Keys and values that several query heads share are repeated. A mask or causality becomes the operator's bias.
+    It cannot with a cache, outputs after the first, softcap, a window, unknown ranks or head counts, or a mask that
+    does not fit. Keys and values that several query heads share are repeated. A mask or causality becomes the
+    operator's bias.
     """
     if any(b.input(i) is not None for i in (4, 5, 6)) or any(b.asked(i) for i in (1, 2, 3)):
         return None
@@ -121,9 +123,10 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
-    """Mark the queries whose keys are all masked: bool[..., queries, 1]; ``None`` if the mask shows that none are.
+    """Mark the queries whose keys are all masked: bool[..., queries, 1].
 
-    For such queries ai.onnx computes 0, but com.microsoft does not.
+    ``None`` without a bias, or if a constant bias has no such query. For such queries ai.onnx computes 0, but
+    com.microsoft does not.
     """
     if bias is None:
         return None

@@ -85,7 +85,7 @@ def lower(
         prefer_contrib: use equal operators of com.microsoft where they exist.
 
     Raises:
-        ModelRefused: a node cannot be expressed at the target opset (DP102).
+        ModelRefused: a node cannot be expressed at the target opset, or one in ``rewrite`` has no other form (DP102).
         InlineFirst: a model-local function must be inlined first. Call again, with its key in ``inline``.
     """
     return _Lowering(model, target, prefer_contrib, inline, rewrite).run()
@@ -250,6 +250,9 @@ class _Lowering:
 
         Returns:
             the kind of change, and replacements for the node's outputs; ``None`` instead of these if the node stays.
+
+        Raises:
+            CannotLower: no step, wider type or function body expresses the node.
         """
         name, since = str(node.op_type), schema.since_version
         if (name, since) in REFUSED:
@@ -404,8 +407,9 @@ def _variables(name: str, version: int, count: int, *, outputs: bool) -> list[st
 def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | None:
     """Write the node in the version before ``since``, in a wider element type: cast inputs to it, and outputs back.
 
-    Returns replacements for the node's outputs; ``None`` if no wider type fits. The narrow values are exact in the wide
-    type. Casting integers back drops high bits, as narrow arithmetic does. Floating-point numbers are rounded once.
+    Returns replacements for the node's outputs; ``None`` if no input needs a wider type or none fits, and for operators
+    that casts cannot help (Cast, If, Loop, ...). The narrow values are exact in the wide type. Casting integers back
+    drops high bits, as narrow arithmetic does. Floating-point numbers are rounded once.
     """
     node, older = builder.node, since - 1
     name = str(node.op_type)

@@ -38,7 +38,8 @@ class OpsetOptions(Options, frozen=True):
             to that opset, and a model below opset 7 is raised to it. Any other model keeps its opset.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for instead of newer ai.onnx
             operators, if their attributes allow it.
-        single: compute bfloat16 and FP64 in FP32, if otherwise a node that does real work would run on the CPU.
+        single: compute bfloat16 and FP64 in FP32, if otherwise a node that does real work would run on the CPU, or if
+            the run cannot predict this.
     """
 
     version: int | Literal["auto"] = "auto"
@@ -56,7 +57,7 @@ class OpsetPass(Pass[OpsetOptions]):
     bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
-        """Run the pass while the garbage collector is paused."""
+        """Convert ``model`` in place while the garbage collector is paused, and return whether it changed."""
         with paused_collector():
             return self._run(model, context)
 
@@ -160,8 +161,9 @@ def _report(handled: Handled, before: int, target: int, context: Context) -> Non
 def to_single(model: Model, context: Context) -> bool:
     """Compute bfloat16 and FP64 in FP32, in place, and return whether the model changed.
 
-    DirectML has no kernel for bfloat16, and few for FP64. Nothing changes if the model has neither type, or if no
-    node would run on the CPU. Inputs and outputs of the model keep their types. A change is reported as DP105.
+    DirectML has no kernel for bfloat16, and few for FP64. Nothing changes if the model has neither type, or if the run
+    predicts that no node runs on the CPU. Inputs and outputs of the model keep their types. A change is reported as
+    DP105.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).

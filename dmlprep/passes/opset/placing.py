@@ -53,12 +53,16 @@ class Brought:
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
     """Try several opsets on copies of ``model``, and return the result with the fewest nodes on the CPU.
 
+    ``_NODES`` limits the number of tries. In the result, LSTM, GRU and RNN nodes of one time step are rewritten too, if
+    that leaves no more nodes on the CPU.
+
     Args:
         first: the opset to try first.
         bring: converts a model to an opset, in place, and returns whether the model changed.
 
     Raises:
-        ModelRefused: neither ``first`` nor the model's own opset works; the error is that of ``first``.
+        ModelRefused: neither ``first`` works nor the model's own opset (at most the target's highest); the error is
+            that of ``first``.
     """
     otherwise = min(model.opset, context.target.max_opset)
     try:
@@ -100,7 +104,7 @@ def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bo
 def _in_other_operators(brought: Brought, operator: str) -> Brought:
     """Rewrite the nodes of one operator that run on the CPU in older or equal operators.
 
-    Returns a new result if it has fewer nodes on the CPU; otherwise ``brought``.
+    Returns a new result if it has fewer nodes on the CPU; otherwise ``brought``, in which ``times`` counts the try.
     """
     names = frozenset(node.name for node in brought.on_cpu if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
@@ -156,7 +160,10 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
 
 
 def _others(brought: Brought, context: Context) -> set[int]:
-    """Other opsets worth a try: those at which an operator with nodes on the CPU has another version."""
+    """Other opsets worth a try: those at which an operator with nodes on the CPU has another version.
+
+    For each such version it is the opset nearest to the present one, from ``_LOWEST`` to the target's highest.
+    """
     top, kernels = context.target.max_opset, context.target.tables.dml
     opsets: set[int] = set()
     for operator in {node.operator for node in brought.on_cpu}:

@@ -67,8 +67,10 @@ class PinPass(Pass[PinOptions]):
         """Pin ``model`` in place, and return whether it changed.
 
         Raises:
-            UsageError: DP203 unknown dimension or input, DP204 contradictory sizes, DP208 a value that does not fit.
-            ModelRefused: DP202 the graph contradicts a size, DP201 a shape stays dynamic with ``require_static``.
+            UsageError: DP203 unknown dimension or input, DP204 contradictory sizes or values, DP208 a value that does
+                not fit; without a code: a size out of range.
+            ModelRefused: DP202 the graph contradicts a size, DP201 a shape stays dynamic with ``require_static``,
+                DP003 an output is declared with a wrong type.
         """
         before = context.before or model.snapshot()
         context.facts.constants_that_were_inputs = rewrite.constants_no_inputs(model.ir)
@@ -134,7 +136,7 @@ def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: 
     The CPU runs such a model with a warning; DirectML fails on it. The declarations are not changed here.
 
     Raises:
-        ModelRefused: an output is declared with a wrong type.
+        ModelRefused: DP003, an output is declared with a wrong type.
     """
     refuse_wrong_types(graph, known)
     for value in graph.outputs:

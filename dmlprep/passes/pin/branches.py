@@ -16,7 +16,10 @@ from dmlprep.graph.rewriting.unread import empty_bodies
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
-    """Replace every If with a constant condition by the branch that runs, in place, and return how many."""
+    """Replace every If with a constant condition by the branch that runs, in place, and return how many.
+
+    Subgraphs and inserted branches are included; model-local functions are not.
+    """
     count = 0
     names = _CountedNames(main_graphs(model))
     for graph in main_graphs(model):
@@ -82,7 +85,7 @@ def _drop(counts: Counter[str], gone: Iterable[str], names: set[str]) -> None:
 
 
 def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> list[ir.Node]:
-    """Replace ``node``, an If, by the nodes of ``branch`` in ``graph``, in place, and return these nodes."""
+    """Replace ``node``, an If, by the nodes of ``branch`` in ``graph``, in place, and return the inserted nodes."""
     names.release(branch, inner=False)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]

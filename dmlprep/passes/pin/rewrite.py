@@ -53,7 +53,8 @@ class _Constants:
     def may(self, value: ir.Value) -> bool:
         """Return whether nodes should read a value as a constant, instead of from the node that computes it.
 
-        False if its content is unknown or too large, or if a runtime folds the node anyway.
+        False if its content is unknown or exceeds the room or the budget, or if no node or a Constant has it. Also
+        False above 4 KiB if a runtime folds the node anyway (Expand, Range, ...).
         """
         producer = value.producer()
         array = self.known.constants.get(value)
@@ -88,7 +89,7 @@ def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) -> None:
     """Make nodes and graph outputs read constants instead of computed values whose content is known, in place.
 
-    The nodes that computed them stay, unused.
+    Nodes that become unused stay.
 
     Args:
         known: types and constants of the model's values.
@@ -126,7 +127,7 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
 def put_targets(model: ir.Model, known: Known) -> None:
     """Replace the computed target shape of each Reshape by a constant such as ``[0, -1, 12, 64]`` where that is equal.
 
-    The shape must be partly known. The model is changed in place.
+    The shape must be partly known. The model is changed in place; a changed Reshape loses ``allowzero``.
     """
     for graph in main_graphs(model):
         names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
@@ -148,7 +149,7 @@ def put_targets(model: ir.Model, known: Known) -> None:
 
 
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:
-    """Replace a graph output with known content by the output of a new Constant node of the same name."""
+    """Replace a graph output with known content by a new Constant node, whose output has the same name."""
     array = known.constants[value]
     budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="")
     tensor = ir.Tensor(np.array(array), name=value.name)

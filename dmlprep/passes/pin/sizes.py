@@ -114,7 +114,8 @@ def resolve(
         the sizes, with those that follow from expressions; and the shapes of inputs of unknown rank.
 
     Raises:
-        UsageError: DP203 a name that the model does not have, DP204 sizes that contradict each other or the model.
+        UsageError: DP203, a key names no dimension, or the input has an unknown rank. DP204, sizes contradict each
+            other or the model. Without a code, a size is out of range.
     """
     model = ModelDims(input_dims(graph), graph)
     result = Sizes()
@@ -166,7 +167,11 @@ class ModelDims:
         return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]
 
     def find(self, key: str) -> InputDim:
-        """Return the dimension with the key ``INPUT:AXIS``."""
+        """Return the dimension with the key ``INPUT:AXIS``; a negative axis counts from the end.
+
+        Raises:
+            UsageError: DP203, there is no such dimension, or the rank of the input is unknown.
+        """
         name, colon, axis = key.rpartition(":")
         if not colon or name not in self.dims:
             raise self.unknown(key)
@@ -184,7 +189,7 @@ class ModelDims:
         return dims[index]
 
     def unknown(self, key: str) -> UsageError:
-        """Return the error for a key that names no dimension; its fix names the closest key."""
+        """Return the error DP203 for a key that names no dimension of an input; its fix names a close key, if any."""
         from difflib import get_close_matches
 
         base = key.rpartition(":")[0] or key
@@ -276,7 +281,8 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
 def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]:
     """Report each cause of dynamic shapes (DP201), and return all causes as sentences; empty for static shapes.
 
-    Causes are free dimensions of inputs, and nodes whose output shapes depend on data. At most 20 nodes are reported.
+    Causes are inputs with a free dimension or an unknown rank, and nodes whose output shapes depend on data or cannot
+    be inferred. At most 20 nodes are reported one by one; another finding counts the rest.
     """
     places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
@@ -309,7 +315,7 @@ def _some(keys: list[str]) -> str:
 
 
 def _from_free_sizes(model: ir.Model, known: Known) -> set[ir.Value | None]:
-    """The values that are computed from the size of a free dimension, and are not constant."""
+    """The values that are computed from the Shape or Size of a value of dynamic shape, and are not constant."""
     values: set[ir.Value | None] = set()
     for graph in main_graphs(model):
         for node in graph:

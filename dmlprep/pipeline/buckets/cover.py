@@ -62,10 +62,10 @@ class Cover:
 
 
 def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
-    """Choose at most ``count`` buckets that cover all sizes with little padding; in one dimension, with the least.
+    """Choose at most ``count`` buckets that cover all sizes with little padding, with the least if ``Cover.optimal``.
 
     Args:
-        counts: number of requests by their sizes; all have the same dimensions.
+        counts: number of requests by their sizes, at least one; all have the same dimensions.
         multiple: each size of a bucket is a multiple of this.
 
     Raises:
@@ -80,7 +80,7 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
 def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) -> Cover:
     """Choose few buckets that cover all sizes with a waste of at most ``waste`` (see ``Cover.waste``).
 
-    The result is the first set of 1, 2, ... buckets found with so little waste; in one dimension, it is the smallest.
+    The result is the first set of 1, 2, ... buckets found with so little waste. If ``Cover.optimal``, none is smaller.
     The arguments ``counts`` and ``multiple`` are those of ``cover``.
 
     Raises:

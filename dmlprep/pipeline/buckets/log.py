@@ -54,8 +54,8 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
             dimensions, and no line may have others.
 
     Raises:
-        InputError: the file cannot be read or is too large, a line lacks a size or has an unknown dimension, or the
-            log has no sizes.
+        InputError: the file cannot be read or is too large. A line is too long, has another form, lacks a size or has
+            an unknown dimension. Or the log has no sizes, too many distinct ones or too many dimensions.
     """
     try:
         text = read_text(path)

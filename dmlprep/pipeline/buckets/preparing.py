@@ -120,10 +120,10 @@ def prepare_buckets(
         force: True to replace existing files.
 
     Returns:
-        the records. All buckets are tried, even if one fails; then nothing is written.
+        the run. All buckets are tried, even if one fails; then nothing is written.
 
     Raises:
-        UsageError: as ``prepare``; the message names the bucket.
+        UsageError: as ``prepare``; the message names the bucket. A feed that fits no bucket is also an error.
     """
     files = _check_out(source, out, buckets, force=force)
     records: dict[str, RunRecord] = {}
@@ -203,6 +203,8 @@ def _take_back(run: BucketRun) -> None:
 
 def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:
     """Check that the files can be written, before the work begins; return all files that are replaced together.
+
+    Remains of killed runs are repaired or removed.
 
     Raises:
         OutputError: the folder is a file, contains such files and ``force`` is False, or contains the input.

@@ -177,7 +177,7 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
 
 
 def models_around(folder: Path) -> list[Path]:
-    """Return the ``.onnx`` files in a folder and its subfolders, except results of ``prepare``.
+    """Return the ``.onnx`` files in a folder and its subfolders, except each ``model.onnx`` next to a ``run.json``.
 
     Hidden folders, ``node_modules`` and ``build`` are skipped.
 

@@ -22,7 +22,8 @@ class Defaults:
 
     Attributes:
         options: options of ``prepare`` by name; only those that the file sets.
-        out: folder of the result; ``None`` if the file sets none.
+        out: folder of the result, or a path that ends in ``.onnx``; ``None`` if the file sets none. The model's name is
+            added to the folder of ``[defaults]``, but not to that of an entry.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
@@ -54,8 +55,8 @@ def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any
     """Merge the options of ``entries``, which all apply to the model already, and return them.
 
     Later entries override earlier ones; pins and settings are merged by name. Keys that are not options are skipped,
-    and so are empty lists. Paths in the entries are relative to ``folder``; in the result, they are relative to the
-    working folder, and ``{name}`` in a feed is the name of ``model``.
+    and so are empty lists. Paths in the entries are relative to ``folder``; in the result, they are joined with
+    ``folder``, and ``{name}`` in a feed is the name of ``model``.
     """
     options: dict[str, Any] = {}
     for entry in entries:
@@ -75,7 +76,7 @@ def add(values: Mapping[str, Any], more: Mapping[str, object]) -> dict[str, obje
 
 
 def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
-    """Return the value of an option; a path in it, relative to ``folder``, becomes relative to the working folder."""
+    """Return the value of an option; a path in it, relative to ``folder``, is joined with ``folder``."""
     if name == "recipe":
         return recipe_at(folder, value)
     if name == "feeds":

@@ -86,7 +86,7 @@ class Reader:
         Args:
             data: the table as ``document`` returns it.
             name: name of the table in the file, for errors; empty for the top level.
-            more: values of fields that the file does not set.
+            more: values of fields that the file must not set.
 
         Raises:
             UsageError: ``data`` is not a table, or has an unknown or ill-typed field.

@@ -118,7 +118,8 @@ _BYTES = 1 << 20
 def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[str, object]:
     """Return the options of a step ``frame``, with each ``config`` file replaced by the fields that it sets.
 
-    A ``config`` is a preprocessor_config.json. A field in the recipe overrides the same field of the file.
+    A ``config`` in ``inputs.NAME`` is a preprocessor_config.json. A field in the recipe overrides the same field of the
+    file.
 
     Args:
         recipe: name of the recipe; paths of files are relative to its folder.

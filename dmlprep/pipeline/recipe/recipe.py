@@ -32,10 +32,10 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             stored in FP16. ``everywhere``: partial sums in FP16 too. ``both``: the first decides, the second informs.
             ``off``: no emulation.
         dml: compare on DirectML: ``auto`` if DirectML is available, ``require`` (exit code 3 if it is not), ``off``.
-        tolerance: name of a tolerance, or ``auto``, which chooses one by the types in the model (FP32, FP16, quantized)
-            and by the device.
+        tolerance: name of a tolerance, ``rel:0.005`` for a bound, or ``auto``, which chooses one by the types in the
+            model (FP32, FP16, quantized) and by the device.
         seeds: number of seeded feeds if the user passes none.
-        sizes: sizes for dimensions that stay free, by name.
+        sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
         time_limit: limit in seconds for each load and each run.
         measures: kinds of outputs by output name, if the operators suggest the wrong kind (``metrics.output_groups``).
         noise: measure how much the original's outputs change by rounding alone: ``auto`` if it runs within some
@@ -95,7 +95,8 @@ def load_recipe(name: str) -> Recipe:
     """Read a built-in recipe (``@vision-fp16``) or a recipe file.
 
     Raises:
-        RecipeError: no such recipe, not TOML, or an unknown or ill-typed field; ``where`` names the field.
+        RecipeError: no such recipe, not TOML, an unknown or ill-typed field, or an empty ``doc``; the message names the
+            field.
     """
     return parse_recipe(recipe_text(name), name)
 
@@ -128,7 +129,7 @@ def parse_recipe(text: str, name: str) -> Recipe:
     """Parse the TOML text of a recipe; ``name`` is the name of the recipe, also in errors.
 
     Raises:
-        RecipeError: not TOML, or an unknown or ill-typed field.
+        RecipeError: not TOML, an unknown or ill-typed field, or an empty ``doc``.
     """
     try:
         data = parse_toml(text)
@@ -210,7 +211,9 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
 
 
 def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], value: object) -> tuple[str, str] | None:
-    """Return why a setting is not a field of the recipe, and how to fix this; ``None`` if the setting is valid.
+    """Return why a setting does not name a field of a step that the recipe has, and how to fix this.
+
+    ``None`` if it does, or if it is outside the steps: ``_convert`` checks these fields.
 
     Args:
         data: the recipe as nested dictionaries.

@@ -1,6 +1,6 @@
 """The changes that ``tune`` tries on a recipe: opset, operators of com.microsoft, FP16 inputs and outputs, fusions.
 
-Each function returns a changed recipe. Options that the recipe itself sets do not change.
+Options that the recipe itself sets do not change, except ``keep_io`` and ``group_norm``, which the user requests.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def prove(
         how: the request of the run.
         original: the original model.
         files: the watcher of the original's files.
-        keep: called at the end with the result and the candidates that passed, if any.
+        keep: called at the end with the result and the candidates that passed; not called if none passed.
 
     Raises:
         InputError: the original was changed meanwhile; then ``keep`` is not called.

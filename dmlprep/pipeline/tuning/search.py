@@ -154,7 +154,8 @@ class _Tree:
         """Run the steps of a plan that have not run yet, and return the index of the resulting graph in ``states``.
 
         Args:
-            until: name of a pass: stop after the last step that runs it; empty: run all steps.
+            until: name of a pass: stop after the last step that runs it; empty: run all steps. If a step refuses the
+                graph, stop there; the state has the reason.
         """
         steps = list(plan.steps)
         while until and steps and steps[-1].pass_.name != until:
@@ -301,6 +302,9 @@ class _Search:
 
     def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:
         """Run the remaining steps for candidates, and add each new graph to ``rows``.
+
+        If the graph is known, its row notes the candidate's name (``same``). Candidates beyond the time limit are not
+        run.
 
         Args:
             rows: the candidates so far, by the index of their graph; changed in place.

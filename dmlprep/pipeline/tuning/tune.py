@@ -29,7 +29,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
 
     Args:
         keep: called with the result so far and the candidates that passed the proof, best first, while their files
-            exist; ``None``: not called.
+            exist; ``None``, or if none passed: not called.
 
     Raises:
         InputError: the model cannot be read, or was changed meanwhile.
@@ -140,11 +140,11 @@ def choose(tuned: Tuned, *, proved: bool) -> Tuned:
     """Return the result with the chosen candidate, its recipe and the exit code.
 
     The best by rank is chosen. If times of a GPU are known, the best by rank among the fastest is chosen: those that
-    are not surely slower than another.
+    are not surely slower than another. If no candidate may be chosen, the result has no choice and the reason.
 
     Args:
         tuned: the result with its candidates, best first.
-        proved: True if only candidates that passed the proof may be chosen.
+        proved: True if only candidates that passed the proof may be chosen; False: also those without a proof.
     """
     able = [one for one in tuned.candidates if one.figures is not None and one.figures.runs]
     good = [one for one in able if one.proof == "passed" or (not proved and not one.proof)]

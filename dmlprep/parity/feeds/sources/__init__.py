@@ -48,7 +48,7 @@ class FeedsRequest:
 
     Attributes:
         model: path of the model to feed; its inputs determine layout, size and type.
-        sources: files, and folders of files, all of one kind.
+        sources: files, and folders of files; the model may accept only one of their kinds, the others are ignored.
         out: folder for the feeds, one ``.npz`` each.
         count: largest number of feeds; their files (for text, lines) are chosen evenly from all.
         input: name of the input for the files; empty: the only one that fits.
@@ -98,7 +98,8 @@ def feeds_from(request: FeedsRequest) -> WrittenFeeds:
 
     Raises:
         InputError: the model, a file or the tokenizer cannot be read, or a value does not fit the model.
-        UsageError: the files are of several kinds, no input or several inputs fit them, or a package is missing.
+        UsageError: the model accepts several kinds of the files, no input or several inputs fit them, the layout is
+            unknown, there is no tokenizer, or a package is missing.
         OutputError: the folder cannot be written, or contains feeds and ``force`` is False.
         CheckNotRun: no value can be generated for another input.
         ModelRefused: DP014, the model's input is larger than the memory limit.
@@ -171,7 +172,13 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
 
 
 def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind) -> list[Input]:
-    """Return the inputs that accept a kind of file; if several might, but only one surely does, only that one."""
+    """Return the inputs that accept a kind of file; if several might, but only one surely does, only that one.
+
+    Sure are a signal and ``input_ids``. If the request names an input, only that one counts.
+
+    Raises:
+        InputError: no input has the requested name.
+    """
     if request.input:
         named = [one for one in inputs if one.name == request.input]
         if not named:

@@ -58,14 +58,16 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
 
     Args:
         one: the input.
-        shape: shape of the input; ``None`` for sizes that are not known: these become those of the first picture.
+        shape: shape of the input; ``None`` for sizes that are not known. Height and width become those of the first
+            picture; the channels follow from ``how.colour``, the batch from ``files``.
         files: one for each picture of the batch.
         how: the conversion of pictures to numbers.
         most: memory limit of the input in bytes; each number counts as 16 bytes.
 
     Raises:
         InputError: a file cannot be read, or is too large.
-        UsageError: the layout is not known, or mean and deviation are not one for each channel.
+        UsageError: the layout is not known, the channels are not 1, 3 or 4, or the numbers of mean or deviation are
+            neither one nor one for each channel.
     """
     layout = how.layout or layout_of(one)
     if len(layout) != len(shape):

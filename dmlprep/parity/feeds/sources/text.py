@@ -52,12 +52,14 @@ def text(
     Args:
         one: the input for the ids.
         inputs: all inputs of the model.
-        shape: shape of the ids; ``None`` for sizes that are not known.
+        shape: shape of the ids; ``None`` for sizes that are not known: the length becomes that of the longest text.
+            With a known length, texts are padded or truncated.
         texts: one text for each row of the batch.
         most: memory limit of the ids in bytes; each number counts as 16 bytes.
 
     Raises:
         InputError: the tokenizer cannot be read, or the text has too many tokens.
+        UsageError: the package ``tokenizers`` is not installed.
     """
     arrays = tokenize(tokenizer, texts, shape[-1], most)
     arrays["positions"] = np.broadcast_to(np.arange(arrays["ids"].shape[-1]), arrays["ids"].shape)

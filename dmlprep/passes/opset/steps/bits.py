@@ -15,7 +15,7 @@ _WIDTH: dict[int, int] = {kind: ir.DataType(kind).bitwidth for kind in _SIGNED |
 
 
 def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
-    """Write arithmetic for shifts of signed numbers and by amounts outside the type's width; leave other shifts."""
+    """Write arithmetic for shifts of signed numbers and by amounts that may exceed the type's width; leave others."""
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
     width = _WIDTH[dtype]

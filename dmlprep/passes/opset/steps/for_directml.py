@@ -41,6 +41,9 @@ def _activated(b: Builder, y: ir.Value, parameters: list[float] | None) -> ir.Va
     """Write the activation that the fused node names, on ``y``, and return its output.
 
     ``parameters``: the activation's attributes in order; ``None`` for ONNX's defaults.
+
+    Raises:
+        CannotLower: the activation is unknown, or has another number of attributes.
     """
     kind = b.attr("activation", "")
     if kind == "Clip":
@@ -266,8 +269,8 @@ def one_hot(b: Builder) -> list[ir.Value | None]:
 def power(b: Builder) -> list[ir.Value | None]:
     """Write Pow with a constant exponent in a form that DirectML has.
 
-    Integers to a power from 1 to 16 become products. For FP16 or FP32 numbers with an integer exponent, the exponent
-    becomes a constant of the base's type.
+    For FP16 or FP32 numbers, exponents of another type and of at most 2048 become a constant of the base's type. Other
+    numbers to a whole scalar power from 1 to 16 become products.
 
     Raises:
         CannotLower: the exponent or the types are others.

@@ -33,7 +33,11 @@ def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
-    """Move constant axes to the attribute. For axes that are computed at run time, reduce each axis and select."""
+    """Move constant axes to the attribute. For run-time axes, use ReduceSum, or reduce each axis and select.
+
+    ReduceSum needs an operator that a sum can express, and opset 13. A node that reduces no axis
+    (noop_with_empty_axes) is written element by element.
+    """
     axes = b.input(1)
     noop = bool(b.attr("noop_with_empty_axes", 0))
     if axes is None:

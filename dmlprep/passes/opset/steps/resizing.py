@@ -103,7 +103,7 @@ def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
     """The scale and the output size of each resized axis. ``sizes`` are the input sizes of these axes.
 
     Raises:
-        CannotLower: scales and sizes are missing or not constant.
+        CannotLower: scales and sizes are missing or not constant, or a scale is not positive.
     """
     scales_value, sizes_value = b.input(2), b.input(3)
     if sizes_value is None:
@@ -139,6 +139,9 @@ def interpolation(
     ``size`` and ``out`` are numbers of input and output elements. The other arguments are Resize's attributes.
 
     Source: https://onnx.ai/onnx/operators/onnx__Resize.html, opset 19.
+
+    Raises:
+        CannotLower: antialiasing shrinks too far, or the coordinates are unknown.
     """
     weights = np.zeros((size, out))
     at = _source(np.arange(out, dtype=np.float64), size, out, scale, coordinates)

@@ -52,6 +52,9 @@ def _reduction(b: Builder) -> str:
     """The node's reduction, if it must be rewritten; empty if it has none, or one that the target has.
 
     It also removes the attribute ``reduction`` = "none" where the version before lacks the attribute.
+
+    Raises:
+        CannotLower: ONNX has no such reduction.
     """
     reduction = str(b.attr("reduction", "none"))
     if reduction not in ("none", *_REDUCE):
@@ -64,7 +67,7 @@ def _reduction(b: Builder) -> str:
 
 
 def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
-    """Write a reduction by comparing every index with every position; without a reduction, leave the node."""
+    """Write a reduction that the target lacks by comparing every index with every position; leave other nodes."""
     reduction = _reduction(b)
     if not reduction:
         return None
@@ -84,7 +87,7 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
 
 
 def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
-    """Write a reduction by comparing every index with every row of the flattened data; otherwise leave the node."""
+    """Write a reduction that the target lacks by comparing every index with every row of data; leave other nodes."""
     reduction = _reduction(b)
     if not reduction:
         return None

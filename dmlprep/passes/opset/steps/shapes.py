@@ -68,7 +68,7 @@ def _never_empty(b: Builder, value: ir.Value) -> bool:
 
 
 def reshape_14(b: Builder) -> list[ir.Value | None] | None:
-    """Drop allowzero where the shape surely has no 0; otherwise write nodes that give empty dimensions."""
+    """Drop allowzero where it is 0 or the shape surely has no 0; otherwise write nodes that give empty dimensions."""
     x, wanted = b.need(0), b.need(1)
     shape = b.values.constant(wanted)
     sizes = known_in_parts(b.values, wanted) if b.attr("allowzero", 0) else ()
@@ -92,6 +92,9 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
 
     If the shape has zeros, the nodes reshape to ones instead, after padding ``x`` to enough elements, and slice the
     result to the shape. Otherwise the padding and the slice have no effect.
+
+    Raises:
+        CannotLower: the rank of the output is unknown.
     """
     counted = b.values.static_shape(wanted)
     if counted is None:

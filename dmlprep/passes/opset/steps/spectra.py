@@ -77,6 +77,9 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     """Write the DFT of ``points`` points along ``axis`` of x [..., size, ..., 1 (real) or 2 (complex)].
 
     Returns the result [..., bins, ..., 2]; the last dimension is 1 if it is inverse and onesided.
+
+    Raises:
+        CannotLower: the last size of ``x`` is unknown.
     """
     rank = b.need_rank(x)
     parts = (b.values.dims(x) or [None])[-1]

@@ -45,7 +45,11 @@ def cast(b: Builder) -> None:
 
 
 def cast_like(b: Builder) -> list[ir.Value | None] | None:
-    """Write a Cast to the second input's type if that is known; otherwise drop attributes at their defaults."""
+    """Write a Cast to the second input's type if that is known; otherwise drop attributes at their defaults.
+
+    Raises:
+        CannotLower: the type is unknown, and the opset is below 19 or an attribute is not at its default.
+    """
     to = b.values.dtype(b.need(1))
     if to:
         saturate = b.attr("saturate") if to in _FLOAT8 else None
