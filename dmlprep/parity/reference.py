@@ -493,10 +493,9 @@ class Reference:
 def _with_moved_weights(model: Model) -> Model:
     """Return a copy of the model, opened again, whose FP32 weights differ by one unit in the last place.
 
-    Vectors and scalars stay, since fusions need exact values in some of them. A model without a file is changed in
-    place.
+    Vectors and scalars stay, since fusions need exact values in some of them.
     """
-    moved = Model.open(model.path) if model.path is not None else model
+    moved = Model.open(model.path) if model.path is not None else model.copy()
     for value in moved.ir.graph.initializers.values():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and len(tensor.shape) > 1:
