@@ -24,8 +24,8 @@ def degenerate(
     """Return output -> why it proves nothing; outputs that prove something are not in the result.
 
     An output proves nothing if it is nearly zero. A steep output also proves nothing if it is nearly constant,
-    saturated or a map that detects nothing. ``feeds``: the floating-point outputs of the original on each feed, by
-    name.
+    saturated or a map that detects nothing. ``feeds``: the outputs of the original on each feed, by name; those that
+    are not floating-point are ignored.
     """
     kinds = {name: group.kind for group in groups for name in group.names}
     reasons = {}

@@ -96,7 +96,8 @@ def ranked_error(want: Side, got: Side, group: OutputGroup) -> float:
     10 % do not count, as in the proof.
 
     Returns:
-        the error; infinity if shapes differ, or if more than 10 % of the rows have no match.
+        the error; infinity if shapes differ, if more than 10 % of the rows have no match, or if there are no rows or
+        more than ``MOST_ROWS``.
     """
     want_rows, got_rows = (ranked_rows(group.names, group.count, side) for side in (want, got))
     if want_rows is None or got_rows is None or want_rows.keys() != got_rows.keys():

@@ -14,12 +14,12 @@ from dmlprep.portable.measure import Tolerance
 
 
 def holds_fp16(model: Model) -> bool:
-    """Return whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
+    """Return whether any constant, graph input or result of a Cast is FP16 or bfloat16. Reads no weights."""
     return _holds(model, (ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 
 
 def holds_rare_floats(model: Model) -> bool:
-    """Return whether any tensor of a model, or any Cast in it, is bfloat16 or FP64. Reads no weights.
+    """Return whether any constant, graph input or result of a Cast is bfloat16 or FP64. Reads no weights.
 
     ONNX Runtime's CPU provider has only some kernels for these types: almost none for bfloat16, and for FP64 none of
     Conv, Cos, Erf, and GridSample with an FP64 grid.

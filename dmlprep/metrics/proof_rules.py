@@ -96,8 +96,9 @@ class SearchJudge:
     def decided(self, error: float, want: Side, got: Side) -> float:
         """Return the error of a candidate on one feed; it passes if this is at most ``enough``.
 
-        Without a user's metric, this is ``error``, the largest error of the groups. With one, the metric decides, and
-        its number is scaled so that its bound is ``limit``.
+        Without a user's metric, this is ``error``, the largest error of the groups. With one, the metric decides: its
+        number is scaled so that its bound is ``limit``. Without a bound, or with a bound of 0, a candidate that the
+        metric accepts passes. A rejected candidate gets at least ``2 * limit``.
 
         Raises:
             InputError: the metric fails.
@@ -107,7 +108,7 @@ class SearchJudge:
         value, passed = self.metric.judge(want, got)
         if not passed:
             return max(error, 2 * self.limit)
-        if self.metric.bound is None:
+        if not self.metric.bound:
             return min(error, self.enough)
         return self.limit * value / self.metric.bound if value > 0 else 0.0
 

@@ -121,7 +121,7 @@ class Pass(ABC, Generic[O]):
 
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
-        """Change ``model`` in place, and return whether anything changed. The pipeline checks that this is true.
+        """Change ``model`` in place, and return whether anything changed. The pipeline checks the returned value.
 
         Raises:
             ModelRefused: the pass cannot do its work on this model. The pipeline then restores the model.

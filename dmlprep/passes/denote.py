@@ -54,7 +54,7 @@ class DenoteOptions(Options, frozen=True, kw_only=True):
 
 
 class DenotePass(Pass[DenoteOptions]):
-    """Write denotations on the dimensions of inputs and outputs, and give every free dimension a name."""
+    """Write denotations on the dimensions of inputs and outputs, and give every free input dimension a name."""
 
     name = "denote"
     summary = "write the meaning of each dimension (DATA_BATCH, DATA_CHANNEL ...), name free dimensions without a name"

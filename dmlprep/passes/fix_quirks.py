@@ -51,9 +51,10 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
     bound = "rounding"  # a folded product or an average over other windows adds in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Rewrite nodes in place until no quirk with a rewrite is left, and return whether any node was rewritten.
+        """Rewrite nodes in place until no quirk with a rewrite is left, and return whether the model changed.
 
-        Quirks that cannot be rewritten are reported (DP641).
+        Functions that contain a quirk are inlined first. Quirks that cannot be rewritten are reported (DP641). The pass
+        ends after 12 rounds of rewrites.
 
         Raises:
             UsageError: ``skip`` contains an unknown quirk.

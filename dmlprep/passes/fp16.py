@@ -111,7 +111,8 @@ class Fp16Pass(Pass[Fp16Options]):
         Raises:
             ModelRefused: a part of the model has no FP16 form (DP403), a search does not meet its tolerance (DP404), or
                 FP16 gains nothing or little (DP406, DP409).
-            RecipeError: an option names a node or value that the model does not have.
+            RecipeError: an option names a node or value that the model does not have, or the engine does not support an
+                option.
         """
         options = self.options
         context.facts.engine = options.engine
@@ -352,7 +353,7 @@ _FLOATS = (ir.DataType.FLOAT.value, ir.DataType.FLOAT16.value)
 
 
 def _worst(ranges: Iterable[Range]) -> list[Worst]:
-    """The worst values of a range profile: the 10 largest, and 5 of those with most elements below FP16's normal range.
+    """The worst values of a range profile: the 10 largest, and up to 5 with most elements below FP16's normal range.
 
     Infinite values are left out.
     """
@@ -363,7 +364,10 @@ def _worst(ranges: Iterable[Range]) -> list[Worst]:
 
 
 def _along(ranges: Iterable[Range]) -> Profile:
-    """The peaks of the values of a range profile, in the order of the model: the 2000 largest, if there are more."""
+    """The peaks of the values of a range profile, in the order of the model: the 2000 largest, if there are more.
+
+    Infinite values are left out.
+    """
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]

@@ -75,7 +75,8 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def run(self, model: Model, context: Context) -> bool:
         """Simplify ``model`` in place, and return whether it changed.
 
-        If the result is larger, invalid or computes something else, it is dropped and the reason reported (DP301).
+        If onnxsim fails, or its result is larger, invalid or computes something else, the result is dropped and the
+        reason reported (DP301). A result that saves neither nodes nor bytes is dropped without a report.
         """
         changed = self._simplified(model, context)
         return silence(model.ir) or changed
@@ -121,8 +122,9 @@ class SimplifyPass(Pass[SimplifyOptions]):
     ) -> str:
         """Compare the outputs of ``result`` and ``model`` on the CPU, and return a sentence if they differ.
 
-        Empty if they agree, or cannot be compared (no runner, random operators); the facts of the step say which. No
-        model runs if the graphs show that they are equal. ``frozen``: frozen copies of both models, if there are any.
+        Also a sentence if only ``result`` does not run. Empty if they agree up to the model's own noise, or cannot be
+        compared (no runner, random operators, ``model`` does not run); the facts of the step say which. No model runs
+        if the graphs show that they are equal. ``frozen``: frozen copies of both models, if there are any.
         """
         runner = context.runner
         if runner is None:
@@ -164,7 +166,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
 
 
 def silence(model: ir.Model) -> bool:
-    """Replace nodes that draw random numbers only to multiply them by 0 by zeros, in place.
+    """Replace RandomNormalLike and RandomUniformLike by zeros, in place, if their results are only multiplied by 0.
 
     Returns whether a node was replaced.
     """

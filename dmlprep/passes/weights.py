@@ -91,8 +91,8 @@ class WeightsPass(Pass[WeightsOptions]):
         The numbers are only computed when the model is saved.
 
         Raises:
-            ModelRefused: a weight cannot be rounded (DP415), or a search finds no weight that can be rounded within the
-                tolerance (DP419).
+            ModelRefused: a weight cannot be rounded (DP415), or a search cannot run the model, or finds no weight that
+                can be rounded within the tolerance (DP419).
             RecipeError: an option names a node that the model does not have.
         """
         options = self.options

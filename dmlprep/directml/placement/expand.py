@@ -86,7 +86,10 @@ def _count(nodes: Iterable[onnx.NodeProto]) -> int:
 
 
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
-    """Return the function body that ONNX's schema has for a node; ``None`` if it has none or a type is unknown."""
+    """Return the function body that ONNX's schema has for a node; ``None`` if it has none at the node's opset.
+
+    Also ``None`` if the body depends on the node, and an input's type is unknown or onnx fails to build the body.
+    """
     schema = schema_of(node.domain, node.op, node.since)
     if schema is None:
         return None

@@ -29,7 +29,8 @@ _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
 def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
     """Return the opset at which the fewest nodes leave DirectML, or have a quirk that another opset avoids.
 
-    Nodes of ONNX's own operators count, unless they are shape arithmetic or constant. Ties: the fewest floating-point
+    Candidates are the opsets from ``LOWEST``, or from the model's own if it is lower, to the target's highest. Nodes of
+    ONNX's own operators count, unless they are shape arithmetic or constant. Ties: the fewest floating-point
     operations on the CPU, then the opset nearest to the model's own.
 
     The count assumes that the model is converted with each operator kept: a node counts by its operator's version at

@@ -36,8 +36,9 @@ def nbytes(value: Value) -> int | None:
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
     """The values of all graphs that a node writes on one device and another node reads on the other; each value once.
 
-    Inputs and outputs of the main graph, and initializers, do not count: every placement copies them. An input that
-    both devices read counts: ONNX Runtime passes it to the CPU and copies it in each run.
+    Initializers do not count, nor do the copies of the main graph's inputs and outputs from and to the application:
+    every placement needs them. An input that both devices read counts: ONNX Runtime passes it to the CPU and copies
+    it in each run.
 
     Args:
         on_dml: ``id`` of each node on DirectML.

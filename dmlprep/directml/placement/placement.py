@@ -119,7 +119,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         return all(n.code != "DP507" for n in self.nodes)
 
     def summary(self) -> PlacementFacts:
-        """The numbers of the placement, in the form for a run record."""
+        """The numbers of the placement in the form for a run record, with at most 50 names of compute nodes."""
         return PlacementFacts(
             target=self.target,
             opset=self.opset,

@@ -90,7 +90,7 @@ def _provider(row: PlacedNode) -> Literal["d", "c"]:
 
 
 def _floats(node: NodeFacts) -> str:
-    """The floating-point types of a node's inputs and outputs as one letter.
+    """The floating-point types of a node's first ``INPUTS`` inputs and outputs as one letter.
 
     ``h``: FP16 or BF16; ``s``: FP32 or FP64; ``m``: both (a Cast); ``n``: none.
     """

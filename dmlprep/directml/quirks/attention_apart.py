@@ -13,7 +13,7 @@ _BIAS = 3
 
 
 def _apart(node: NodeFacts) -> list[int]:
-    """The positions of the keys (1) and the values (2) among the inputs, if they have four dimensions."""
+    """The positions of the inputs with four dimensions, out of keys (1) and values (2)."""
     return [place for place in _PLACES if node.rank(place) == 4]
 
 

@@ -15,7 +15,10 @@ def _folds(value: Value) -> bool:
 
 
 def _matches(node: NodeFacts) -> str:
-    """The reason, if the node reads a constant that is also a graph output; empty otherwise."""
+    """The reason, if the node reads a graph output that is a constant, or that one node computes from constants alone.
+
+    Empty otherwise.
+    """
     read = (v for v in node.inputs if v is not None and v.graph_output)
     return next((f"its input {value.name} is a constant output of the model" for value in read if _folds(value)), "")
 

@@ -75,7 +75,8 @@ class Edit(GraphBuilder):
     ) -> ir.Value:
         """Add a new node right before ``self.node``, and return its one output.
 
-        The output has the type of ``like``, or is a tensor of type ``dtype``; with neither, its type is unknown.
+        The output is a tensor of type ``dtype``, or has the type of ``like``. With neither, its type is unknown, and
+        ``shape`` is ignored.
         """
         kind = ir.TensorType(dtype) if dtype is not None else like.type if like is not None else None
         # ONNX writes no shape without a type
@@ -88,7 +89,7 @@ class Edit(GraphBuilder):
         return Edit(self.graph, node, self.names, self._budget)
 
     def twin(self) -> ir.Value:
-        """Insert a copy of the node, as it is now, right before it; return the first output of the copy."""
+        """Insert a copy of the node, as it is now, right before it; return its one output, a copy of the first."""
         node = self.node
         output = self.before(node.op_type, list(node.inputs), node.attributes, like=self.output)
         output.producer().domain = node.domain  # type: ignore[union-attr]
@@ -164,7 +165,10 @@ class Edit(GraphBuilder):
         replace_value(self.node.outputs[index], new, self.value_name("before"))
 
     def become(self, new: ir.Value, index: int = 0) -> str:
-        """Replace an output by ``new``, remove the node, and return ``""``, which a successful rewrite returns."""
+        """Replace an output by ``new``, and remove the node, whose other outputs must be unused.
+
+        Return ``""``, which a successful rewrite returns.
+        """
         self.replace_output(new, index)
         self.remove()
         return ""
@@ -172,7 +176,7 @@ class Edit(GraphBuilder):
     def correct_shape(self, value: ir.Value, shape: Sequence[int | str | None]) -> None:
         """Set the shape of ``value``, and remove the stored shapes of all values that are computed from it.
 
-        Graph outputs keep the names of their dimensions.
+        Graph outputs among these keep their rank and the names of their dimensions; only the numbers are removed.
         """
         stack, visited = [value], {value}
         while stack:

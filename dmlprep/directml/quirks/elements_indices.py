@@ -15,7 +15,10 @@ from dmlprep.graph.model.dims import Dim
 
 
 def sizes_by_axis(node: NodeFacts) -> tuple[int, list[tuple[Dim, Dim]]] | None:
-    """The axis, and the sizes (of data, of indices) for each dimension; ``None`` if they are unknown."""
+    """The axis, and the sizes (of data, of indices) for each dimension, which may be free.
+
+    ``None`` if a rank is unknown, if the ranks differ, or if the data is a scalar.
+    """
     data, indices = node.input(0), node.input(1)
     if data is None or indices is None or not data.shape or data.rank != indices.rank:
         return None

@@ -14,7 +14,7 @@ _SIDES = (("num_heads", "q_norm_epsilon"), ("kv_num_heads", "k_norm_epsilon"))
 
 
 def norms(node: NodeFacts) -> bool:
-    """Return whether a GroupQueryAttention normalizes its queries and keys itself."""
+    """Return whether a GroupQueryAttention normalizes its queries, its keys or both itself."""
     return any(node.input(index) is not None for index in _WEIGHTS)
 
 

@@ -87,7 +87,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value, rows: int) -> ir.Value:
     """Add nodes that compute the position of each token, int64 [batch, tokens], and return that value.
 
-    All nodes with the same lengths and tokens share it. ``rows`` is the number of rows of the table of cosines.
+    Nodes with the same lengths, ``rows`` and sizes of batch and tokens share it, unless such a size is unknown.
+    ``rows`` is the number of rows of the table of cosines.
 
     Sequence b has lengths[b] + 1 tokens; the present tokens are the last T: token t is at lengths[b] - (T - 1 - t). In
     a prompt without a cache, whose shorter sequences are padded on the right, the token is at t. The larger of the two

@@ -23,7 +23,10 @@ def _matches_nbits(node: NodeFacts) -> str:
 
 
 def _weights_of(node: NodeFacts) -> NodeFacts | None:
-    """The DequantizeLinear of the weights of a MatMul with a vector, if no other node reads it; ``None`` otherwise."""
+    """The DequantizeLinear of the weights of a MatMul with a vector, if no other node reads it; ``None`` otherwise.
+
+    Its input must be a constant matrix of four or eight bits.
+    """
     weights = node.input(1)
     maker = weights.producer if weights is not None else None
     if node.rank(0) != 1 or maker is None or maker.key != "DequantizeLinear":

@@ -44,7 +44,10 @@ def _has_vector(node: NodeFacts | None) -> bool:
 
 
 def _subtracted(value: Value | None) -> NodeFacts | None:
-    """The ReduceMean in ``value = x - mean(x)``; ``None`` if there is none, or if another operator reads the mean."""
+    """The ReduceMean in ``value = x - mean(x)``; ``None`` if there is none, or if another operator reads the mean.
+
+    Also ``None`` if the value or the mean is a graph output or has more than two readers.
+    """
     sub = value.producer if value is not None and not value.graph_output and len(value.consumers) <= 2 else None
     out = sub.input(1) if sub is not None and sub.key == "Sub" else None
     if out is None or out.producer is None or out.graph_output or len(out.consumers) > 2:

@@ -74,7 +74,7 @@ class _Fused:
     def computed(self, value: Value | None, moved: bool = False) -> bool:
         """Return whether this fused graph computes the value, so that it is not only a view of an input.
 
-        With ``moved``, a Transpose counts as a view, too.
+        With ``moved``, a Transpose counts as a view, too. The result of a DequantizeLinear does not count as computed.
         """
         views = _RESHAPES | ({"Expand", "Transpose"} if moved else {"Expand"})
         value = _source(value)
@@ -171,7 +171,7 @@ class _Fused:
 
 
 def _moves_ones(before: Value, after: Value) -> bool:
-    """Return whether a Reshape removes a size of 1 that follows a longer axis, and splits no axis."""
+    """Return whether a Reshape has a size of 1 behind a longer axis before it, and no more longer axes after it."""
     sizes = before.sizes
     longer = [axis for axis, size in enumerate(sizes) if size != 1]
     behind_one = bool(longer) and 1 in sizes[longer[0] :]
@@ -318,7 +318,10 @@ def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[t
 
 
 def _meet(graph: _Fused, writer: NodeFacts, value: Value) -> bool:
-    """Return whether all inputs of ``writer`` have the memory order of ``value``, after Transposes are moved."""
+    """Return whether the inputs of ``writer`` have the memory order of ``value``, after Transposes are moved.
+
+    Constant and broadcast inputs do not count.
+    """
     others = [v for v in map(_source, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
     return all(graph.order(v) == graph.order(value) for v in others)
 

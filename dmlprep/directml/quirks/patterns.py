@@ -29,7 +29,10 @@ def only_consumer(value: Value | None) -> NodeFacts | None:
 
 
 def fused_activation(node: NodeFacts) -> NodeFacts | None:
-    """The activation that the provider fuses into a node: the only reader of its first output; ``None`` otherwise."""
+    """The activation that the provider fuses into a node: the only reader of its first output; ``None`` otherwise.
+
+    The first output may also be a graph output. After Add and Sum, only Relu and LeakyRelu count.
+    """
     out = node.output()
     if out is None or len(out.consumers) != 1:
         return None

@@ -21,7 +21,10 @@ _WIDER = {"int4": "int8", "uint4": "uint8"}
 
 
 def per_axis(node: NodeFacts) -> int | None:
-    """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear; ``None`` for other or unknown axes."""
+    """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear.
+
+    ``None`` with a single scale or with blocks, or if a rank is unknown.
+    """
     rank, scale = node.rank(0), node.input(1)
     if rank is None or scale is None or scale.rank != 1 or scale.size == 1 or node.attribute("block_size", 0):
         return None
@@ -152,7 +155,10 @@ _TYPES = {"int8", "uint8", "int32", "int4", "uint4"}
 
 
 def _matches_missing(node: NodeFacts) -> str | Match:
-    """The reason, if the data does not have the node's axis; empty otherwise. Vectors lack axis 1, the default."""
+    """The reason, if the scale has the shape [1] and the data does not have the node's axis; empty otherwise.
+
+    Vectors lack axis 1, the default.
+    """
     x, scale = node.input(0), node.input(1)
     quantized = node.output() if node.op == "QuantizeLinear" else x
     if node.since < 13 or quantized is None or quantized.type not in _TYPES:

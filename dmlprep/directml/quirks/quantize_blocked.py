@@ -26,7 +26,8 @@ _BLOCKS = frozenset({16, 32, 64, 128, 256})
 def becomes_nbits(node: NodeFacts) -> bool:
     """Return whether a MatMulNBits can replace the node and its reader.
 
-    The node must be a DequantizeLinear of four-bit weights in blocks along the depth, and a MatMul its only reader.
+    The node must be a DequantizeLinear of constant four-bit weights in blocks along the depth. A MatMul must be its
+    only reader, as second operand.
     """
     reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
     if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _BLOCKS:
@@ -69,10 +70,11 @@ def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights of a blocked DequantizeLinear, [depth, columns], in the layout of MatMulNBits.
+    """Weights of a blocked DequantizeLinear, [depth, columns]; ``parts`` has them in the layout of MatMulNBits.
 
-    Its numbers are unsigned, two to a byte with the first one in the low bits: [columns, blocks, block / 2]. Scales and
-    zero points are [columns, blocks]; zero points are packed in the same way (ONNX Runtime, docs/ContribOperators.md).
+    There, numbers are unsigned, two to a byte with the first one in the low bits: [columns, blocks, block / 2].
+    Scales and zero points are [columns, blocks]; zero points are packed in the same way (ONNX Runtime,
+    docs/ContribOperators.md).
     """
 
     numbers: ir.TensorProtocol

@@ -40,7 +40,10 @@ def _matches(node: NodeFacts) -> str | Match:
 
 
 def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
-    """Scale, zero point and type of a QuantizeLinear; ``None`` unless scale and zero point are constant scalars."""
+    """Scale, zero point and type of a QuantizeLinear; an omitted zero point is 0.
+
+    ``None`` unless the scale is a constant FP32 scalar, and the zero point is a constant scalar or omitted.
+    """
     array, point, out = quantize.array(1), quantize.array(2), quantize.output()
     if array is None or array.ndim or array.dtype != np.float32 or out is None:
         return None
@@ -79,7 +82,7 @@ def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
 def dequantized(node: NodeFacts, kind: str) -> bool:
     """Return whether a quantized operator accepts the inputs of the node: they are dequantized from ``kind``.
 
-    ONNX Runtime itself quantizes a constant bias, and constant weights if there is no quantized bias.
+    For a Conv, ONNX Runtime itself quantizes a constant bias, and constant weights if there is no quantized bias.
     """
     sources = [_source(value) for value in node.inputs if value is not None]
     if not sources or sources[0] != kind:

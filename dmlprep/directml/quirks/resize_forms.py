@@ -179,7 +179,10 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
 
 
 def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.float32, end: np.float32) -> Any:
-    """The position in the input for each element of the output, in FP32; ``None`` for an unknown mode ``place``."""
+    """The position in the input for each element of the output, in FP32; ``None`` for an unknown mode ``place``.
+
+    ``start`` and ``end`` are the region of tf_crop_and_resize, as shares of the input; other modes ignore them.
+    """
     at = np.arange(out, dtype=_F)
     half = _F(0.5)
     if place == "half_pixel" or (place == "pytorch_half_pixel" and out > 1):

@@ -7,9 +7,10 @@ from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
-    """The input of a Mul that is a part of a Split, if the other input is the Sigmoid of another part, or ``None``.
+    """The input of a Mul that is a part of a Split, if the other input is the Sigmoid of another part.
 
-    The result is the position of the input, the part, and the Split.
+    The result is the position of the input, the part, and the Split. It is ``None`` without such an input, or if the
+    Sigmoid has another reader or is a graph output.
     """
     for index in (0, 1):
         part, gate = (without_identities(node.input(i)) for i in (index, 1 - index))

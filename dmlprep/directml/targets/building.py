@@ -136,7 +136,8 @@ def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
     """Infer missing types and shapes after com.microsoft operators, and set them in ``graph``.
 
     onnx's inference of the whole graph stops at such operators; the node-by-node inference continues through them.
-    Nothing changes in a model without them, or whose shapes contradict each other.
+    Only values with an unknown size change. Nothing changes if shapes contradict each other, or if the outputs of
+    com.microsoft operators and of operators with since_version 1 all have shapes.
     """
     nodes = list(graph.all_nodes())
     own = (n for n in nodes if n.domain == "com.microsoft" or n.since == 1)

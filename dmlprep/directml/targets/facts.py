@@ -34,7 +34,10 @@ no default accepts."""
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
-    """The since_version of an operator at an opset; 1 in domains without schemas, 0 if ai.onnx has no such operator."""
+    """The since_version of an operator at an opset.
+
+    An operator of ai.onnx without a schema has the version in ``INTERNAL_SINCE``, or 0; one of another domain has 1.
+    """
     schema = schema_of(domain, op, opset)
     if schema is not None:
         return int(schema.since_version)
@@ -56,8 +59,9 @@ class Value:
         constant: whether it is the output of Constant, or an initializer that an input cannot override.
         initializer: whether it is an initializer or the output of Constant, even if an input can override it.
         producer: the node that writes it; ``None`` for inputs, initializers and outputs of Constant.
-        consumers: the nodes that read it, including nodes inside subgraphs.
-        tensor: the tensor of a small initializer or Constant; ``None`` if only type and shape are available.
+        consumers: the nodes that read it, including nodes inside subgraphs, and the nodes whose subgraphs read it.
+        tensor: the tensor of a Constant, or of a small initializer: at most 1,024 bytes, or strings. ``None`` if only
+            type and shape are available.
         elements: for the second input of a Reshape with allowzero: its elements as far as known, from
             ``known_in_parts``; ``None`` for other values.
     """
@@ -149,7 +153,7 @@ class NodeFacts:
         supported: a cache for ``support.node_support``: tables, version and result of its last call.
         name: its name in the model; may be empty.
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for other domains.
-        since: since_version of the operator at the model's opset; 0 if ONNX has none.
+        since: result of ``since_version`` at ``opset``; 0 if ai.onnx has no such operator.
     """
 
     ir: ir.Node

@@ -126,7 +126,10 @@ def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
 
 
 def _from_cpu(graph: GraphFacts, value: Value | None, index: int, kernel: Kernel, on_cpu: set[int]) -> bool:
-    """Return whether an input (a small initializer, graph input or CPU tensor) allows its node to stay on the CPU."""
+    """Return whether an input (a small initializer, graph input or CPU tensor) allows its node to stay on the CPU.
+
+    Omitted inputs, 16-bit and smaller floats, and CPU tensors that the DirectML kernel reads on the CPU do not.
+    """
     if value is None or value.type in _STOPS_SEARCH:
         return False
     if value.initializer and (value.size or 0) <= _SMALL_INITIALIZER and value.size is not None:

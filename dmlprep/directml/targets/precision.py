@@ -61,7 +61,7 @@ def _all() -> tuple[PrecisionFault, ...]:
 
 
 def precision_faults(target: Target | None = None) -> tuple[PrecisionFault, ...]:
-    """The faults of a target's release; every known fault if the target names no release."""
+    """The faults of a target's release; every known fault without a target, or if the target names no release."""
     if target is None or target.opset_only:
         return _all()
     return tuple(fault for fault in _all() if fault.concerns(target.release))

@@ -81,7 +81,10 @@ def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *,
 
 
 def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> str:
-    """The reason why there is no estimate: the first unknown size of a value on the device; empty if all are known."""
+    """The reason why there is no estimate: the first unknown size of a value on the device; empty if all are known.
+
+    Strings, sequences, optionals and maps are skipped.
+    """
     for value in _on_device(graph, units):
         if value.type.startswith(("seq(", "optional(", "map(")) or value.type == "string" or size(value) is not None:
             continue

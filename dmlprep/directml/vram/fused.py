@@ -115,14 +115,17 @@ class _Places:
         return None
 
     def _free(self, node: NodeFacts) -> Iterator[tuple[Value, _Held]]:
-        """The inputs, with their places inside the fused graph, that no other node reads."""
+        """The inputs that no other node reads, with their places, except places that are outputs of the fused graph."""
         for source in node.inputs:
             held = self._of.get(id(source))
             if source is not None and held is not None and not held.outside and len(source.consumers) <= 1:
                 yield source, held
 
     def _join(self, node: NodeFacts) -> None:
-        """Let the inputs of a Concat share the place of its result, since DirectML writes them directly into it."""
+        """Let the inputs of a Concat that no other node reads share the place of its result.
+
+        DirectML writes them directly into it.
+        """
         whole = self._of.get(id(node.output()))
         for source, held in self._free(node) if whole is not None else ():
             if whole is not None and held.value is source:

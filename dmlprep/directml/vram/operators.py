@@ -67,7 +67,10 @@ def _rows(node: NodeFacts) -> int:
 
 
 def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
-    """The scratch memory of a node in bytes, besides inputs and outputs; 0 for operators that need none."""
+    """The scratch memory of a node in bytes, besides inputs and outputs; 0 for operators that need none.
+
+    Values of unknown size count as 0 bytes.
+    """
     first = node.input(0)
     whole = (size(first) or 0) if first is not None else 0
     if node.key == "TopK":

@@ -25,7 +25,7 @@ class Unit:
     on_cpu: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def read(self, node: NodeFacts) -> list[Value]:
-        """The inputs that a node of the unit reads from the device's memory."""
+        """The inputs of a node of the unit, without those in ``on_cpu``; for a CPU node all its inputs."""
         away = self.on_cpu.get(id(node), frozenset())
         return [value for place, value in enumerate(node.inputs) if value is not None and place not in away]
 

@@ -25,7 +25,7 @@ class Weights:
         dedicated: the device's own memory, for the whole session.
         shared: system memory that the device reads, for the whole session.
         rising: size of each weight that is uploaded through buffers in system memory while the session is created.
-        held: the weights in ``dedicated``, with their names.
+        held: each weight in ``dedicated``, with its name and size; in a fused graph, the size without further copies.
     """
 
     dedicated: int = 0

@@ -78,7 +78,7 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """``error / norm``: about 2**-12 if every value is normal, 1 if everything is lost."""
+        """``error / norm``: about 2**-12 if every value is normal, 1 if everything is lost; 0 if ``norm`` is 0."""
         return self.error / self.norm if self.norm else 0.0
 
 
@@ -123,6 +123,7 @@ def _squared_error(values: Array) -> float:
 def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
     """Yield the flattened values of a tensor in pieces of at most 1 MiB; a piece is valid until the next one is read.
 
+    The pieces of a ``CastTensor`` are those of its source, cast.
     A tensor in a file is read into one buffer again and again: mapping it would cost a page fault every 4 KiB.
     """
     if isinstance(tensor, CastTensor):

@@ -144,7 +144,7 @@ _FEW_BYTES, _FEW_OPERATIONS = 4096, 10_000
 
 
 def little_gain(gain: Gain) -> str:
-    """The reason, as a clause, why FP16 gains almost nothing; empty if it gains enough."""
+    """The reason, as a clause, why FP16 gains almost nothing; empty if it gains enough, or if the model is tiny."""
     counts = gain.nbytes >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
@@ -157,7 +157,8 @@ def little_gain(gain: Gain) -> str:
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
     """Return advice for an island search that did not meet the ``tolerance``.
 
-    It names the outputs that miss the tolerance, and one that needs few nodes in FP32. ``facts`` has the trials.
+    It names up to three outputs that miss the tolerance, and a larger tolerance that needs few nodes in FP32. ``facts``
+    has the trials.
     """
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
     outputs = {name: inf if error is None else error for name, error in facts.outputs_in_fp16.items()}

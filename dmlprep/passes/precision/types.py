@@ -1,4 +1,7 @@
-"""Find the type of every value of a model from the graph inputs and the operators' schemas, without value_info."""
+"""Find the type of every value of a model from the graph inputs and the operators' schemas.
+
+A type in value_info counts only where these give none.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir
 
 
 def solve_types(model: ir.Model) -> Types:
-    """Return the types of all values of the main graph and its subgraphs; inline model-local functions before."""
+    """Return the types of all values of the main graph and its subgraphs; the caller inlines functions before."""
     types: Types = {}
     _graph(model.graph, types, model.opset_imports)
     return types

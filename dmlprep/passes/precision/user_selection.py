@@ -25,7 +25,7 @@ class Selection:
         operators: operator types (``Softmax``), with their domain where it is not ai.onnx (``com.microsoft::Gelu``).
         patterns: regular expressions that are searched in the node's name.
         between: pairs of names of values of the main graph. Every node of the main graph on a way from the first value
-            to the second is selected, including the nodes at both ends.
+            to the second is selected. Nodes that read the first value and the node that computes the second count.
     """
 
     nodes: tuple[str, ...] = ()

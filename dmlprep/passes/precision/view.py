@@ -107,7 +107,8 @@ class View:
     def half_kernel(self, node: ir.Node, label: str) -> bool:
         """Return whether DirectML's kernel for a node supports FP16 for the type variable ``label``.
 
-        True if the kernels are unknown, or if there is none for the operator.
+        The kernel is that of the node's operator version, or else the newest. True if the kernels are unknown, or if
+        there is none for the operator.
         """
         rows = self._tables.dml.get(operator_key(node)) if self._tables is not None else None
         known = self.signature(node)
@@ -146,7 +147,7 @@ def set_constant_tensor(node: ir.Node, tensor: ir.TensorProtocol) -> None:
 
 
 def scalar(tensor: ir.TensorProtocol | None) -> float | None:
-    """The number in a tensor of one element; ``None`` for ``None``, more elements, or text."""
+    """The number in a tensor of one element; ``None`` for ``None``, a tensor of another size, or text."""
     if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
         return None
     return float(np.asarray(tensor.numpy()).reshape(-1)[0])

@@ -31,8 +31,12 @@ def test_engines(engine):
     assert changed
     assert relative(want, run(model, feeds)["y"]) < 2e-3
     assert context.facts.casts
+    for node in model.ir.graph:
+        node.name = ""
+    before = model.snapshot()
     changed, _ = _run(model, {"engine": engine})
     assert not changed
+    assert before.same_as(model.snapshot())
 
 
 def test_the_borrowed_engine_is_refused_where_it_breaks_a_model():

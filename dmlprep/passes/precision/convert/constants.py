@@ -48,8 +48,8 @@ class Constants:
 
     Attributes:
         limits: value -> magnitude to which its elements are clamped, if that is not 65504.
-        keep: nodes that must stay in FP32 because of a constant, with the reason.
-        losses: value -> its rounding loss in FP16; constants that only FP32 nodes read are left out.
+        keep: nodes that must stay in FP32 because of a constant, with the reason; in FP64 with the rule ``NEEDS_FP64``.
+        losses: value -> its rounding loss in FP16; without constants that only FP32 nodes read, unless they are masks.
         masks: value -> the new magnitude of its mask entries, for each mask that must change.
         bounds: constants beyond 65504 that only bound a Clip (or fill a Pad); FP16's lowest or highest finite value
             replaces them.
@@ -79,7 +79,7 @@ class _Read:
 
     @property
     def beyond_fp32(self) -> bool:
-        """Return whether an FP64 constant is outside FP32's range: too large, or smaller than its smallest normal."""
+        """Return whether the largest value of an FP64 constant is too large for FP32, or below its smallest normal."""
         peak = self.loss.peak
         return self.tensor.dtype == ir.DataType.DOUBLE and (peak > _FP32_MAX or 0 < peak < _FP32_NORMAL)
 
@@ -88,7 +88,7 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
     """Read each constant that a node would use in FP16 once, and decide what happens to it. The model is unchanged.
 
     Args:
-        full: nodes that stay in FP32 anyway; large constants that only they read are ignored.
+        full: nodes that stay in FP32 anyway; large constants that only they read are ignored, except FP64 constants.
         known: the result of an earlier call, before constants were rescaled; its tensors are not read again.
     """
     decided = Constants(measured=dict(known.measured) if known is not None else {})
@@ -142,9 +142,9 @@ def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
 
 
 def _restored(view: View, constants: Constants) -> None:
-    """Keep in FP32 the inserted divisions by a power of two whose results are out of FP16's range, and their readers.
+    """Keep in FP32 the inserted divisions by a power of two whose results are not ``in_range``, and their readers.
 
-    The result is added to ``constants.keep``.
+    The nodes are added to ``constants.keep``.
     """
     for node in view.order:
         size = node.meta.get(RESTORES)

@@ -36,7 +36,7 @@ class Converted:
 
     Attributes:
         changed: whether the model was changed.
-        kept_fp32: name of each floating-point node that stays in FP32 -> the reason.
+        kept_fp32: label of each floating-point node that stays in FP32, except Cast and Constant -> the reason.
         rules: name of a rule -> how many nodes it keeps in FP32.
         casts: number of Cast nodes between floating-point types in the result.
         findings: the changes to constants, and their losses (DP401, DP402, DP408).
@@ -67,10 +67,12 @@ def convert(
         keep_io: true if all graph inputs and outputs keep their types, or the names of those that keep them.
         keep: ``id(node)`` -> why the node stays in FP32.
         convert_anyway: ``id(node)`` -> why the node is converted although the policy would keep it.
-        half_weights: store a large weight that both FP32 and FP16 nodes read in FP16 only.
+        half_weights: store a large weight in FP16 only, even if it is rounded, if FP16 nodes read it and the only FP32
+            readers are products in ``keep``.
 
     Raises:
-        ModelRefused: the result would be invalid (DP403).
+        ModelRefused: a function cannot be inlined, a constant is sparse, or the result is invalid (all DP403).
+            ``model`` may be changed already.
     """
     keep, convert_anyway = dict(keep or {}), dict(convert_anyway or {})
     inlined = inline_calls(model, keep, convert_anyway)

@@ -105,6 +105,8 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
 def mask_of(view: View, value: ir.Value, side: int, fp32_nodes: Collection[ir.Node]) -> Mask | None:
     """Return the facts about a constant as a mask; ``None`` if its exact value might matter somewhere.
 
+    Also ``None`` if its limit, with the factors, would be below ``LEAST``.
+
     Args:
         side: -1 for a very low constant, 1 for a very high one, 0 for neither (the result is ``None``).
     """
@@ -181,7 +183,11 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
 
 
 def _factor(view: View, other: ir.Value | None) -> float:
-    """The constant by which a mask is multiplied; 1 if the operand is computed, as it then selects by 0 or 1."""
+    """The factor of a mask: the element of a constant operand that is largest in magnitude, with its sign.
+
+    1 if the operand is computed, as it then selects by 0 or 1. Also 1 if the constant has more than 4096 elements, or
+    if that element is 0 or not finite.
+    """
     tensor = view.constant(other)
     if tensor is None or not 0 < tensor.size <= _SMALL:
         return 1.0
@@ -219,13 +225,13 @@ def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
     """Return whether a value is computed from a small constant whose magnitude exceeds ``over``, as masks are.
 
     The search follows only operators that masks pass (Add, Sub, Mul, Where, Cast, Reshape ...). Constants of more than
-    4096 elements and infinite elements do not count.
+    4096 elements and infinite elements do not count. It ends after 24 values.
     """
     return bool(_big_constants(value, over))
 
 
 def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
-    """The constants with a magnitude above ``over`` that a value is computed from, by operators that masks pass."""
+    """The constants that ``from_big_constant`` searches for; empty if there are none."""
     constants: set[ir.Value] = set()
     stack, steps = [value], 0
     while stack and steps < 24:

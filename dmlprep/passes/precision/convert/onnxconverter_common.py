@@ -35,10 +35,10 @@ def convert_with_onnxconverter_common(
     Raises:
         ModelRefused: the converter failed, or wrote an invalid model.
     """
+    if engine.holds_fp16(freeze(model.ir).proto):
+        return None
     names = _name_nodes(model, keep)
     frozen = freeze(model.ir)
-    if engine.holds_fp16(frozen.proto):
-        return None
     before = _initializers(frozen.proto)
     findings = _findings(model)
     converted = engine.convert_to_fp16(frozen.proto, keep_io=keep_io, keep_operators=keep_operators, keep_nodes=names)

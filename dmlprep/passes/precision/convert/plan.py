@@ -22,10 +22,10 @@ class Plan:
     """The decisions about the model of ``view``.
 
     Attributes:
-        full: nodes that stay in FP32, each with the reason.
+        full: nodes that stay in FP32 (with the rule ``NEEDS_FP64``, in FP64), each with the reason.
         constants: the decisions about constants.
         keep_io: which graph inputs and outputs keep their types.
-        half_weights: whether a large weight that is read in both types may be stored in FP16 only.
+        half_weights: the argument of ``convert``, which sets it after the plan is made.
     """
 
     view: View
@@ -52,8 +52,8 @@ def make_plan(
 
     Args:
         keep: ``id(node)`` -> why the user keeps the node in FP32.
-        convert: ``id(node)`` -> why the user converts the node against the policy. It still stays in FP32 if it has no
-            FP16 form.
+        convert: ``id(node)`` -> why the user converts the node against the policy. It still stays in FP32 if a firm
+            rule applies, and in FP64 if a constant needs that.
         known: the constants of an earlier plan of the same model, whose tensors are then not read again.
     """
     keep, convert = keep or {}, convert or {}

@@ -105,7 +105,7 @@ class Rescale:
 def plan_rescale(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, *, at_no_cost: bool = False
 ) -> Rescale | None:
-    """Plan the rescaling of a constant that loses too much in FP16; ``None`` if it is impossible or not safe.
+    """Plan the rescaling of a constant for FP16; ``None`` if it is impossible, not safe, or not worth a new node.
 
     It reads the tensor twice, in pieces: once for its gain, once for its loss after scaling.
 
@@ -217,8 +217,9 @@ def _folded(
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
     """The changes to constants of ``node`` that divide by ``2**result`` again; ``None`` if they do not fit FP16.
 
-    Operand ``index`` of ``node`` is multiplied by ``2**result``. Returns pairs of a constant operand's index and its
-    exponent, and the factor for the attribute epsilon.
+    Also ``None`` if ``node`` has no constants that can divide: only Mul, Div and BatchNormalization have them. Operand
+    ``index`` of ``node`` is multiplied by ``2**result``. Returns pairs of a constant operand's index and its exponent,
+    and the factor for the attribute epsilon.
     """
     if node.op_type in ("Mul", "Div"):
         factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])

@@ -219,8 +219,9 @@ class _Rewriter:
     def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
         """Return whether a weight that both FP32 and FP16 nodes read may be stored in FP16 only.
 
-        This is so if FP16 represents its values exactly. Otherwise ``half_weights`` must be set, and the user or the
-        search must keep each FP32 reader. The search then measures these readers with the FP16 weight.
+        The weight must have at least 4096 elements, and must not be a graph input or output. That is enough if FP16
+        represents its values exactly. Otherwise ``half_weights`` must be set, and each FP32 reader must be a product
+        that the user or the search keeps. The search then measures these readers with the FP16 weight.
         """
         if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
             return False
@@ -290,7 +291,8 @@ class _Rewriter:
     def _as(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """Return the value in type ``dtype``: itself if it has that type, otherwise the output of a shared cast.
 
-        The cast is inserted on first use.
+        The cast is inserted on first use. A constant may have a copy in type ``dtype`` instead. For the result of a
+        Cast from FP16, its FP16 operand is returned.
         """
         if self.home.get(value) == dtype:
             return value

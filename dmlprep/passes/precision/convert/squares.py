@@ -37,8 +37,9 @@ class _Root:
 def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, level: Level) -> bool:
     """Rewrite, in place, each root of a mean of squares in the main graph; return whether the model changed.
 
-    Only roots whose square, mean and Add (of epsilon) are all in ``keep``, by ``id``, are rewritten. The mean's node
-    stays the same object, and becomes the ReduceSumSquare.
+    Only roots whose square, mean and Add (of epsilon) are all in ``keep``, by ``id``, are rewritten. The number of
+    elements of a mean must be known, and the node before the square must be in FP16. A model with functions is
+    unchanged. The mean's node stays the same object, and becomes the ReduceSumSquare.
     """
     if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
         return False
@@ -148,6 +149,9 @@ def _rewrite(builder: GraphBuilder, view: View, one: _Root, size: int) -> None:
 
 
 def _times(builder: GraphBuilder, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
-    """Return a new Mul node that computes ``out`` = ``value`` * ``number``; the caller inserts it."""
+    """Return a new Mul node that computes ``out`` = ``value`` * ``number``; the caller inserts it.
+
+    ``wish``: the name of the node, changed if it is taken.
+    """
     factor = builder.constant(np.asarray(number, np.float32), f"{wish}_factor")
     return builder.new_node("Mul", [value, factor], [out], wish)

@@ -21,7 +21,8 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
     """Replace a normalisation or sum by FP32 nodes that round its inner steps to FP16; return whether it was replaced.
 
     Args:
-        everywhere: also replace sums (MatMul, Gemm, Conv, ReduceSum, ReduceMean); normalisations are always replaced.
+        everywhere: also replace sums (MatMul, Gemm, Conv, ReduceSum, ReduceMean), not only normalisations. Nodes of
+            unknown rank or size, and short sums, stay.
     """
     if node.domain:
         return False
@@ -167,7 +168,7 @@ def _reduce(node: ir.Node, builder: Builder) -> ir.Value | None:
     """Write a ReduceSum or ReduceMean over one axis of known size as a rounded sum of partial sums.
 
     Returns:
-        the result; ``None`` for other axes, or without keepdims.
+        the result; ``None`` for other axes, fewer than 16 terms, or without keepdims.
     """
     value = node.inputs[0]
     rank = _rank(value)

@@ -45,11 +45,11 @@ class Builder(GraphBuilder):
         return self.op(op_type, [value], axes=axes, keepdims=keepdims)
 
     def number(self, value: float) -> ir.Value:
-        """A constant FP32 scalar."""
+        """A constant FP32 scalar; equal ones are shared."""
         return self.constants.get(np.asarray(value, np.float32))
 
     def ints(self, values: list[int]) -> ir.Value:
-        """A constant int64 vector."""
+        """A constant int64 vector; equal ones are shared."""
         return self.constants.get(np.asarray(values, np.int64))
 
     def round(self, value: ir.Value, like: ir.Value | None = None) -> ir.Value:

@@ -19,7 +19,7 @@ _FEW = 32
 def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Find the nodes that add to a value carried between iterations, and the Loop or Scan that carries the value.
 
-    Loops of at most 32 iterations are left out.
+    Loops of at most 32 iterations are left out; a loop without a fixed number is not.
     """
     for node in view.order:
         body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)

@@ -18,7 +18,7 @@ _TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
 
 
 def no_fp16_type(view: View) -> NodeReasons:
-    """Find nodes of unknown operators, and nodes whose schema has no FP16."""
+    """Find floating-point nodes of unknown operators, or whose schema or function body has no FP16."""
     for node in view.order:
         if view.signature(node) is None:
             if view.is_float(node):
@@ -66,7 +66,7 @@ def no_fp16_kernel(view: View) -> NodeReasons:
 
 
 def own_island(view: View) -> NodeReasons:
-    """Find nodes that compute on values which the model itself casts from FP16 to FP32."""
+    """Find nodes that depend on values which the model itself casts from FP16 to FP32, except stored weights."""
     inside: set[ir.Value] = set()
     island: dict[ir.Node, None] = {}
     size = -1

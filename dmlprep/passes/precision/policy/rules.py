@@ -45,7 +45,7 @@ class Rule:
     Attributes:
         name: the name in records and in ``docs/precision.md``; for a rule from the target's data, the fault's id.
         level: the least strict policy (fast, balanced, safe) at which the rule applies.
-        firm: whether users cannot overrule the rule, because there is no FP16 form.
+        firm: whether users cannot overrule the rule: there is no FP16 form, or the model itself casts to FP32.
         why: the reason for the rule, as a clause.
         finds: yields the nodes to which the rule applies, each with a clause.
         fault: the row of the target's data, with numbers and sources; ``None`` for rules of ``forms``.
@@ -71,7 +71,7 @@ Finder = Callable[[View, PrecisionFault], NodeReasons]
 
 
 def _finder(fault: PrecisionFault) -> Finder:
-    """Return ``find`` of the module with the fault's name, or else a function that yields the fault's operators."""
+    """Return ``find`` of the module with the fault's name; without one, a finder of all nodes of its operators."""
     module = f"{__package__}.{fault.id.replace('-', '_')}"
     if find_spec(module) is None:
         return _operators

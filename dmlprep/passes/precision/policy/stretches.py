@@ -22,7 +22,7 @@ _SMALL = 4096  # elements of a constant in arithmetic on positions; weights are 
 def scale_makers(
     values: Iterable[ir.Value | None], through: frozenset[str] = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 ) -> Iterator[ir.Node]:
-    """Yield the nodes that compute ``values``, backwards up to nodes whose operator is not in ``through``."""
+    """Yield the nodes that compute ``values``, backwards as long as their operators are in ``through``."""
     stack, visited = list(values), set[ir.Node]()
     while stack:
         value = stack.pop()
@@ -83,7 +83,7 @@ def _small_constant(view: View, value: ir.Value) -> bool:
 
 
 def upstream(ends: list[ir.Value], inside: set[ir.Value]) -> set[ir.Node]:
-    """Return the nodes that compute ``ends`` from other values of ``inside``."""
+    """Return the nodes that compute ``ends`` from other values of ``inside``; ends outside ``inside`` are ignored."""
     producers: set[ir.Node] = set()
     stack = [v for v in ends if v in inside]
     while stack:
@@ -103,7 +103,7 @@ def is_square(view: View, node: ir.Node) -> bool:
 
 
 def to_the_root(view: View, value: ir.Value) -> NodeReasons:
-    """Yield the nodes from a mean of squares to its root, with the reason to keep them in FP32."""
+    """Yield the nodes after ``value``, a mean of squares, up to its root, with the reason to keep them in FP32."""
     stack, steps = [value], 0
     while stack and steps < 16:
         steps += 1

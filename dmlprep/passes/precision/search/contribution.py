@@ -53,7 +53,8 @@ def error_growth(
         converted: ``original`` in FP16; its values must have their original names.
 
     Returns:
-        label of a node of the main graph -> its largest errors over all feeds. A relative error is the norm of the
+        label of a node of the main graph -> its largest errors over all feeds. Nodes without a measured value, for
+            example whose number of rows depends on data, are missing. A relative error is the norm of the
             difference over the norm of the FP32 value, with both clamped to 1e4 in magnitude; 1e30 if it is not finite.
     """
     both, pairs = _side_by_side(original, emulate(converted, "storage", rounding))

@@ -63,7 +63,7 @@ class Islands:
         whole: whether no node computes in FP16 any more, so that FP16 has no gain.
         trials: the runs of the emulation, in order.
         blocks: blocks that the search tried in FP16: name, number of nodes, and the error of that trial.
-        outputs: error of each output with all nodes in FP16.
+        outputs: error of each output with no node kept by the search; empty if the journal had that trial.
         seconds: duration of the search.
         ranges: the range profile; empty if it was not needed.
     """
@@ -290,7 +290,7 @@ def _grows(origin: str, growth: Growth, place: str) -> str:
 def _beyond_range(model: Model, ranges: Mapping[str, Range], in_fp32: Iterable[str]) -> dict[str, str]:
     """The places of the nodes whose results exceed FP16's range, and of the readers of these results -> why.
 
-    Nodes that are in FP32 anyway are left out.
+    Nodes that are in FP32 anyway are left out, and so are masks, which the converter lowers.
     """
     already = set(in_fp32)
     reasons: dict[str, str] = {}

@@ -27,7 +27,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
 
     Args:
         growth: the result of ``contribution.error_growth``.
-        tolerance: bound of an output's error. Errors below a quarter of it are ignored.
+        tolerance: bound of an output's error. Errors up to a quarter of it, or up to ``_DRIFT``, are ignored.
     """
     floor = max(_DRIFT, tolerance / 4)
     spoiled: dict[ir.Value, float] = {}

@@ -84,8 +84,9 @@ def profile(
 
     Returns:
         place of a value -> its range over all feeds and all iterations of a loop. The place is the value's name in the
-            main graph, and ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Constants, and values
-            in bodies of other operators (SequenceMap) and in model-local functions, are not measured.
+            main graph, and ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Constants, FP16
+            values, and values in bodies of other operators (SequenceMap) and in model-local functions, are not
+            measured.
     """
     ranges: dict[str, Range] = {}
     owners = _measurable(model)

@@ -173,7 +173,8 @@ class Trials:
     Attributes:
         tolerance: the largest accepted error: the setting's, or the proof's bound if that is smaller.
         done: the trials so far.
-        by_output: error of each output with all nodes in FP16; empty if that trial has not run.
+        by_output: error of each output with no node kept by the search; empty if that trial has not run, or if the
+            journal had it.
     """
 
     def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
@@ -224,7 +225,10 @@ class Trials:
         return dict.fromkeys(_in_fp32(self.converted(keep)))
 
     def measure(self, keep: Iterable[str]) -> float:
-        """The largest error of an output with the nodes ``keep`` in FP32; runs a trial if the error is not known."""
+        """The largest error of an output with the nodes ``keep`` in FP32; runs a trial if the error is not known.
+
+        It is the number by which ``SearchJudge`` decides: the error of a state counts four times.
+        """
         names = tuple(sorted(keep))
         if (known := self._known.get(frozenset(names))) is not None:
             return known

@@ -37,7 +37,7 @@ class Blocks:
 
     Attributes:
         bits: 4 or 8.
-        size: the numbers of a column that share a scale.
+        size: how many consecutive numbers of a column share a scale.
         symmetric: whether there are no zero points.
     """
 
@@ -73,6 +73,8 @@ class Quantised:
 
     def get(self, part: Part) -> Array:
         """The content of a part ("numbers", "scales", "zeros"); computes it if it is not in memory.
+
+        Symmetric blocks have no "zeros".
 
         Raises:
             ModelRefused: DP415, the weight contains infinity, NaN or values beyond any scale.

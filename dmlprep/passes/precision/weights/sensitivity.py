@@ -31,7 +31,8 @@ class SearchResult:
         whole: the error with every weight in few bits.
         tolerance: the search's bound: the requested one, or the proof's if that is smaller.
         keep: label of each node that keeps its weight -> why, with numbers; empty if the bound is not met.
-        kept_bytes, all_bytes: size in bytes of the weights that stay, and of all weights that could be rounded.
+        kept_bytes, all_bytes: size in bytes of the weights of the nodes in ``keep``, and of all weights that could be
+            rounded.
         trials: the trials, in order.
         seconds: duration of the search.
     """
