@@ -72,7 +72,8 @@ def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
     """Check that the installed onnxruntime can run the model.
 
     Raises:
-        RuntimeMissing: it lacks the execution provider ``provider``, or is older than the version ``lowest``.
+        RuntimeMissing: it lacks the execution provider ``provider``, or is older than ``lowest``. Only the first two
+            numbers of the versions count.
     """
     here, available = str(onnxruntime.__version__), onnxruntime.get_available_providers()
     if provider not in available:

@@ -14,8 +14,8 @@ class Choice:
 
     Attributes:
         bucket: the bucket as the contract, or ``buckets.json``, describes it.
-        padding: for each dimension, how many elements the app must add to its input; empty for an exact match. The
-            values that leave the result unchanged depend on the model.
+        padding: for each dimension that needs some, how many elements the app must add to its input; empty for an exact
+            match. The values that leave the result unchanged depend on the model.
     """
 
     bucket: Mapping[str, Any]

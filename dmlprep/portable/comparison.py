@@ -117,8 +117,9 @@ class Comparison:
     """Compares the outputs feed by feed, and returns the metrics of the worst feed of each output.
 
     Attributes:
-        errors: for each feed, the largest error as a share of its bound. For a steep output this is the largest error
-            of any element. A row that moves a little with this feed may move far with another.
+        errors: for each feed, the largest error as a share of its bound, among the outputs with a bound above 0. For a
+            steep output this is the largest error of any element. A row that moves a little with this feed may move far
+            with another.
     """
 
     def __init__(

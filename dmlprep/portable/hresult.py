@@ -132,7 +132,7 @@ _DECIMAL = re.compile(r"(?<![0-9])-(\d{9,10})(?![0-9])")
 def diagnose(text: str) -> Diagnosis | None:
     """Return the first known HRESULT in ``text``; if there is none, the first number that looks like an HRESULT.
 
-    Return ``None`` if there is neither.
+    Hexadecimal numbers come before negative decimal ones. Return ``None`` if there is no such number.
     """
     codes = [match.group(1).upper() for match in _HEX.finditer(text)]
     codes += [f"{(1 << 32) - int(match.group(1)):08X}" for match in _DECIMAL.finditer(text)]
@@ -145,7 +145,11 @@ def diagnose(text: str) -> Diagnosis | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the message of an exception from onnxruntime, or the name of its type if the message is empty."""
+    """Return the message of an exception from onnxruntime, or the name of its type if the message is empty.
+
+    A ``UnicodeDecodeError`` means that Python could not decode the message. Its bytes are then the result, as text with
+    surrogates.
+    """
     if isinstance(error, UnicodeDecodeError):
         # pybind11 could not decode a Windows error text in the user's language. The bytes are the message.
         return error.object.decode("utf-8", "surrogateescape")

@@ -46,7 +46,11 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Return one sentence for each file that is missing, changed or not part of the kit; empty for an intact kit."""
+    """Return one sentence for each file that is missing, changed or not part of the kit; empty for an intact kit.
+
+    Additional files count in the kit's own folders, and as Python files next to ``kit.json``. Python's caches do not
+    count.
+    """
     messages = []
     for name, entry in sorted(manifest["files"].items()):
         path = folder / name

@@ -66,7 +66,7 @@ def read_contract(read: Read) -> dict[str, Any]:
     ``read`` returns the content of a named file as bytes.
 
     Raises:
-        PackageDamaged: the contract or its digest is missing or changed.
+        PackageDamaged: the contract or its digest is missing or changed, or the contract has an unknown format.
     """
     raw = _bytes(read, CONTRACT)
     if _bytes(read, DIGEST).decode("ascii", "replace") != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
@@ -103,14 +103,15 @@ class Model:
 
     Attributes:
         contract: the content of ``model.json``.
-        device: the device that runs the model: ``dml`` or ``cpu``.
+        device: the device that runs the model: ``dml`` or ``cpu``; empty after ``close``.
         notice: the reason why the model runs on the CPU although DirectML was requested; otherwise empty.
         bucket: the name of the loaded bucket; empty for a package without buckets.
-        padding: for each dimension, how many elements the app must add to its inputs for this bucket. The loader adds
-            nothing: the right values depend on the model.
+        padding: for each dimension that needs some, how many elements the app must add to its inputs for this bucket.
+            The loader adds nothing: the right values depend on the model.
 
     Raises:
         ModelError: the model cannot be loaded; the subclass gives the reason.
+        ValueError: ``device`` is unknown.
     """
 
     def __init__(
@@ -171,7 +172,8 @@ class Model:
     def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
         """Close all sessions and open a new one: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
-        ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used.
+        ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used. Without ``device``,
+        it is ``dml``, even if the model ran on the CPU.
 
         Raises:
             ModelError: the model cannot be loaded; the subclass gives the reason.
@@ -203,7 +205,7 @@ class Model:
 
         Raises:
             BadInput: no bucket is large enough, the package has no buckets, or a dimension is unknown or missing.
-            ModelError: the bucket cannot be loaded.
+            ModelError: the bucket cannot be loaded, or the model is closed or has lost its device.
         """
         with _ONE_AT_A_TIME:
             if not self._buckets:
@@ -222,7 +224,7 @@ class Model:
     def _go_to(self, sizes: dict[str, int]) -> None:
         """Choose the bucket for these sizes, and store it with its padding; open no session.
 
-        Sizes of other dimensions set free dimensions.
+        Without sizes of the buckets' dimensions, it is the first bucket. Sizes of other dimensions set free dimensions.
         """
         if not self._buckets:
             self._part, self.bucket, self.padding, own = self.contract, "", {}, {}
@@ -251,9 +253,9 @@ class Model:
         The inputs are arrays, by the names of the contract. Other threads wait until the run ends.
 
         Raises:
-            BadInput: an array is missing, or has the wrong type or shape.
+            BadInput: an array is missing or unknown, or has the wrong type or shape.
             DeviceRemoved, OutOfMemory: the session can no longer be used; the message gives the next step.
-            ModelError: any other error of the runtime.
+            ModelError: the model is closed, or any other error of the runtime.
         """
         with _ONE_AT_A_TIME:
             feeds = {one["name"]: self._fitting(one, inputs) for one in self.inputs}
@@ -271,9 +273,10 @@ class Model:
                 raise wrong from error
 
     def _checked(self) -> dict[str, bytes]:
-        """Check each file against the contract, and return the content of the model's files as bytes, by name.
+        """Check the files against the contract, and return the content of the model's files as bytes, by name.
 
-        Data files in a folder are checked only: ONNX Runtime reads them itself.
+        Other files of the contract are checked only if they are in the folder. Data files in a folder are checked but
+        not returned: ONNX Runtime reads them itself.
         """
         model, data = self._part["model"]["file"], self._part["model"]["data"]
         contents: dict[str, bytes] = {}

@@ -100,7 +100,7 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
     """Remove leftover folders in ``parent`` whose names begin with ``prefix``.
 
     Folders that a living process holds, folders of other users, and links stay. ``undo`` is called with each folder
-    before its removal. No other process removes the folder meanwhile.
+    before its removal, unless the folder is empty. No other process removes the folder meanwhile.
     """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]

@@ -47,8 +47,9 @@ class Tolerance:
         reason: the source of these numbers, in one line.
         overlap: for steep outputs (``steep.STEEP``), smallest overlap of maps, masks and rows; 1: compare element by
             element.
-        outside: for maps and logits, largest share of elements out of bounds.
-        stray: for maps, how far an element may be from all its neighbours; for rows, how much of one row may move.
+        outside: largest share of elements out of bounds, among all elements for logits, among the active ones for maps.
+        stray: for maps, how far an element may be from all its neighbours, as a share of the map's maximum; for rows,
+            how much of one row may move.
         thresholds: the thresholds that turn maps into masks; half of the map's maximum if that is below all of them.
     """
 
@@ -66,6 +67,7 @@ class Tolerance:
     def raised(self, noise: float | None) -> Tolerance:
         """Return a tolerance with a larger ``max_rel`` if the original's output is noisy; otherwise this one.
 
+        The new bound is ``NOISE_FACTOR`` times the noise. It is at most twice the old bound, or 0.004 if that is more.
         A bound that the user set, and a bound of 0, stay unchanged. ``None``: the noise is unknown.
         """
         if not noise or self.max_rel == 0 or self.name.startswith("rel:"):
@@ -128,9 +130,12 @@ def measure(
 
     Floating-point types of any width are compared in float64. An element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
-    (values at or below ``MASK``) must stay masks. For integers, the share of equal elements counts. If too few are
-    equal, an ``integer_image`` is compared as numbers. Then a few elements may be one level apart, because numbers
-    within the tolerance may round differently.
+    (values at or below ``MASK``) must stay masks. The cosine must reach ``tolerance.cosine``. An output of another
+    shape fails.
+
+    For integers, booleans and strings, only the share of equal elements counts. If too few are equal, an
+    ``integer_image`` is compared as numbers. Then a few elements may be one level apart, because numbers within the
+    tolerance may round differently.
     """
     if reference.shape != candidate.shape:
         note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"

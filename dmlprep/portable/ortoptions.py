@@ -69,6 +69,9 @@ def providers(options: Mapping[str, str], device: str) -> list[object]:
 def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
     """Choose DirectML in ``settings`` as Windows ML applications do: by a device of ONNX Runtime, or by a policy.
 
+    By device, a preference is ignored: without a number, it is adapter 0. By policy, the options for adapter and
+    metacommands are ignored.
+
     Raises:
         ValueError: this ONNX Runtime has no such function, or no such device.
     """

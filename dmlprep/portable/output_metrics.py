@@ -13,7 +13,8 @@ class OutputMetrics:
 
     Attributes:
         max_abs: largest absolute difference.
-        max_rel: ``max_abs`` divided by the largest magnitude of the reference.
+        max_rel: the largest difference divided by the largest magnitude of the reference, both without masks; 0 for
+            integers that are compared as equal or not. For rows, only matched rows count, and ``max_abs`` is 0.
         cosine: cosine of the two, flattened.
         out_of_tolerance: share of elements out of tolerance, 0 to 1.
         non_finite: number of NaN or infinite elements where the reference is finite.

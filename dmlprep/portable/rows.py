@@ -27,7 +27,8 @@ def match_rows(
 
     Returns:
         matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a
-            note. ``None`` if the outputs have no common rows, have strings, or have more than ``MOST_ROWS`` rows.
+            note. ``None`` if the outputs of one side differ in their number of rows, or an output differs in the shape
+            of its rows. Also ``None`` for strings, and for more than ``MOST_ROWS`` rows.
     """
     counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
     if any(len(one) != 1 or -1 in one for one in counts):
@@ -110,8 +111,11 @@ def _matched(reference_table: Array, candidate_table: Array, bounds: Array) -> t
 def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
     """Return the outputs that one TopK chose, with one row for each choice: ``[rows, ...]``, batch after batch.
 
-    With several batches, the column ``""`` is the number of the row's batch. ``None`` if the outputs have no common
-    rows. ``count`` is how many rows TopK chooses; ``None`` if the graph does not define it.
+    With several batches, the column ``""`` is the number of the row's batch. ``count`` is how many rows TopK chooses;
+    ``None`` if the graph does not define it: then the rows are along axis 1, or along the only axis.
+
+    The result is ``None`` if an output is a scalar, has strings or has no axis of ``count`` elements. It is also
+    ``None`` if the outputs differ in their number of rows or batches.
     """
     result: dict[str, Array] = {}
     batches = set[int]()

@@ -217,7 +217,8 @@ def _candidates(
 ) -> tuple[list[dict[str, object]], dict[str, object]]:
     """Run the other models of the kit, then time the correct ones in turn.
 
-    Return the state of each other model, and the state of the timing.
+    Return the state of each other model, and the state of the timing. If the first model was not run, no other one is.
+    With fewer than two correct models, the state of the timing is only a ``reason``.
     """
     listed = manifest.get("candidates", [])
     others: list[dict[str, object]] = []

@@ -59,8 +59,8 @@ def steep_error(
 
     Returns:
         The largest of its measures, each as a share of its limit in the tolerance: up to 1 passes. ``None`` if these
-            measures do not apply. Reasons are an element that is not finite, a single element that is not a
-            probability, and a tolerance that requires every element.
+            measures do not apply. They need finite floating-point arrays of one shape, not empty, and a tolerance with
+            an ``overlap`` below 1. A single element must be of the kind ``map``.
     """
     if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
         return None
@@ -209,7 +209,8 @@ def _rows(array: Array, axis: int) -> Array:
 def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False) -> list[_Measure]:
     """Measure rows of probabilities: their overlap, the worst row, and the rows in which the same class wins.
 
-    The overlap is 1 minus the total variation. ``logits``: the rows are logits, and softmax comes first.
+    The overlap is 1 minus the total variation. Another winner counts only if the reference's winner leads by more than
+    twice ``tolerance.max_rel``. ``logits``: the rows are logits, and softmax comes first.
     """
     variations: list[Array] = []
     lost, clearest = 0, 0.0

@@ -98,6 +98,8 @@ class Work:
     def _usable_options(self) -> Mapping[str, str]:
         """Return the session's options, with the adapter as a number, and record the adapter.
 
+        For a provider other than DirectML, the options stay unchanged, and no adapter is recorded.
+
         Raises:
             _NotRun: this machine lacks the adapter that the options name, or it is not usable.
         """
@@ -182,7 +184,7 @@ class Work:
     def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
         """Open the session of the kit's model with the options ``chosen``, and return it.
 
-        Its providers, load time and placement are recorded in the state.
+        Its providers and load time are recorded in the state; the placement only if this ONNX Runtime can report it.
         """
         options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")

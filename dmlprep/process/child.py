@@ -94,7 +94,7 @@ class Child:
         holds: a file descriptor to close when the worker has ended.
 
     Attributes:
-        readable: files and folders that a worker may read after it confines itself, besides the first model's files.
+        readable: files and folders of the user that a worker may read after it confines itself, with the first model's.
         confined: whether it has confined itself; then ``readable`` no longer changes.
         sessions: the number of models that it serves.
 
@@ -172,13 +172,14 @@ class Child:
             lines: the request, as lines of fields.
             limit: clock seconds to wait for the answer.
             memory: bytes of private memory that the worker may use during the request. 0: no limit; ``None``: the
-                default share of the system memory.
-            allowance: further limits of the request. The largest allowance so far applies: a worker need not free
-                memory between two models.
+                user's limit, or the default share of the system memory.
+            allowance: further limits of the request; ``None``: no further ones. Its CPU seconds are for this request.
+                Its memory is the largest of all requests so far: a worker need not free memory between two models.
             where: the model, for errors.
 
         Raises:
-            SessionFailure: the worker refused, died, or exceeded a limit. It has ended, except after a refusal.
+            SessionFailure: the worker refused, died, or exceeded a limit. It has ended, except after a refusal without
+                loss of the device. Any other exception, such as Ctrl-C, also ends the worker.
             UsageError: the user's memory limit is not valid.
         """
         if self._closed:

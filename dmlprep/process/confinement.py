@@ -83,7 +83,10 @@ def takes_filters() -> bool:
 
 
 def lacking() -> list[str]:
-    """Return what a worker can still do on this system, one sentence each; empty if ``confine`` blocks everything."""
+    """Return what a worker can still do on this system, one sentence each; empty if Landlock and the filter work.
+
+    Older versions of Landlock, which block less, count as working.
+    """
     if not sys.platform.startswith("linux"):
         return ["no sandbox on this system: the worker has all rights of the user"]
     abi, filters, missing = landlock_abi(), takes_filters(), []

@@ -21,8 +21,8 @@ class Ending(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``exit``, ``signal``, ``exception`` (Windows): dmlprep did not end it. The other kinds: dmlprep ended it
-            at a limit. ``timeout``: it was still computing; ``hang``: it did nothing; ``processor``: too much CPU time;
-            ``memory``: too much memory; ``output``: it wrote too much.
+            at a limit. ``timeout``: it was still computing, or this is unknown; ``hang``: it did nothing;
+            ``processor``: too much CPU time; ``memory``: too much memory; ``output``: it wrote too much.
         code: number of the exit code, signal or exception; ``None`` if unknown.
         limit: the exceeded limit, in seconds or bytes.
         used: seconds or bytes; for ``timeout`` and ``hang`` CPU seconds in the last ``waited`` seconds.

@@ -32,11 +32,12 @@ class SessionFailure(DmlprepError):
     """A model could not be loaded or run. The worker is a child process, so the caller continues.
 
     Attributes:
-        kind: ``load`` and ``run``: ONNX Runtime refused, and the worker is alive. ``crash``: the worker died.
-            ``timeout``, ``hang``: it was ended after its time limit, while it was computing or did nothing. ``memory``:
-            it exceeded its memory limit. ``limit``: it exceeded the limits for the size of the model and its inputs
-            (``allowance``). ``device-removed``: the device was removed or reset. ``protocol``: the worker's answer was
-            not valid.
+        kind: ``load`` and ``run``: ONNX Runtime refused, and the worker is alive. ``crash``: the worker died or did not
+            start. ``timeout``, ``hang``: it was ended after its time limit, while it was computing or did nothing.
+            ``memory``: it exceeded its memory limit, or an allocation failed. ``limit``: it exceeded the limits for the
+            size of the model and its inputs (``allowance``). ``device-removed``: the device was removed or reset.
+            ``protocol``: the worker's answer or log was too large or not valid, or a file of the exchange was not
+            readable or writable.
         hresult: ``80070057 E_INVALIDARG``; empty if the message has none.
         causes: likely causes, the most likely first.
     """

@@ -135,7 +135,10 @@ def _only(place: int, values: tuple[int, ...], error: int) -> list[_Step]:
 
 
 def _none_of(place: int, values: tuple[int, ...], error: int, test: int = _EQUAL) -> list[_Step]:
-    """Return instructions that refuse these values of the low half of argument ``place``, and allow others."""
+    """Return instructions that refuse these values of the low half of argument ``place``, and allow others.
+
+    With ``test=_ANY_BIT``, a value is refused if it has any bit of ``values``.
+    """
     tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _refuse(error))]
 
@@ -152,7 +155,7 @@ def _to_one_another() -> list[_Step]:
 
 
 def _alone(own: int) -> list[_Step]:
-    """Return the instructions for the process with the id ``own``, which may only start threads."""
+    """Return the instructions for the process with the id ``own``, which may start and signal only its threads."""
     only_threads = [
         (_LOAD, 0, 0, _ARGUMENT),
         (_ANY_BIT, 1, 0, CLONE_NAMESPACES),

@@ -53,7 +53,7 @@ class Started:
         return not self._killed and self.process.poll() is None
 
     def kill(self) -> None:
-        """Kill the process and its descendants, without waiting."""
+        """Kill the process and its descendants (its job, or its process group), without waiting."""
         if self.parent != os.getpid():
             return
         self._killed = True
@@ -79,7 +79,10 @@ class Started:
                     pipe.close()
 
     def ending(self) -> Ending:
-        """Return how the process ended, after a short wait: its pipes may close a moment before its end."""
+        """Return how the process ended, after a short wait: its pipes may close a moment before its end.
+
+        If it still runs, the result is ``exit`` with an unknown code.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_MOMENT)
         return Ending.of(self.process.poll())

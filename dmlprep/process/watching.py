@@ -94,7 +94,8 @@ class Watch(msgspec.Struct):
     def _late(self, now: float) -> Ending:
         """Return the ending for an exceeded time limit: ``hang`` or ``timeout``.
 
-        It is a hang if the process used almost no CPU time in the second half of the time.
+        It is a hang if the process used almost no CPU time in the second half of the time. It is a timeout if that half
+        is below ``_TOO_SHORT``, or if the CPU time is unknown.
         """
         began, before = self._halfway or (now, 0.0)
         waited, known = now - began, self.started.cpu_seconds()

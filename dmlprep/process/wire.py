@@ -86,6 +86,7 @@ def read_tensor(
 
     Raises:
         ValueError: the file's size does not match type and shape, it is above ``limit``, or there is no such tensor.
+        TypeError: numpy and ml_dtypes have no such type.
         OSError: the file does not exist, or is a link.
     """
     limit = (machine_memory() or 1 << 62) if limit is None else limit

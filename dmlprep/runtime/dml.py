@@ -35,7 +35,7 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
 
     Args:
         release: on Linux, the exact release of ONNX Runtime; empty for the one of ``session``.
-        again: check the contents of every file, and run the self-test even if its result is known.
+        again: on Linux, check the contents of every file, and run the self-test even if its result is known.
         session: the adapter, GPU and release to test.
     """
     session = session or SessionOptions()
@@ -191,7 +191,8 @@ def _damage(layout: Layout, release: str) -> str:
 def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
     """Run the self-test on a new host, and return its result as builtins.
 
-    ``lasting`` is true if the result describes the files, not a temporary state.
+    The keys are those of ``SelfTest``, the ``facts`` of the worker, and ``lasting``. This is true only if no model
+    failed: a failure may be temporary, so it is not saved.
     """
     facts: dict[str, str] = {}
     try:
@@ -204,7 +205,10 @@ def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = N
 
 
 def status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
-    """Return the status for the results of the self-test."""
+    """Return the status for the results of the self-test, as ``run_test`` returns them.
+
+    ``describe`` makes the device from the worker's facts and the FP16 notes.
+    """
     failures: Sequence[str] = known["failures"]
     facts: Mapping[str, str] = known["facts"]
     fp16 = Fp16Traits(**known["fp16"])
@@ -286,7 +290,7 @@ def _no_adapter(session: SessionOptions) -> DmlStatus | None:
 
 
 def windows_host(tested: Mapping[_Which, Sequence[str]]) -> SessionHost:
-    """Return the host of DirectML sessions on Windows."""
+    """Return the host of DirectML sessions on Windows; ``tested`` is that of ``_TestedHost``."""
     return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), tested)
 
 

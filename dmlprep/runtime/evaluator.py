@@ -98,7 +98,10 @@ def _respell(proto: onnx.ModelProto) -> None:
 
 
 def _described(kind: onnx.TypeProto) -> list[str]:
-    """Return element type and dimensions of a value, as fields of the worker's protocol."""
+    """Return element type and dimensions of a value, as fields of the worker's protocol.
+
+    For a value that is not a tensor, the only field is the name of its kind, such as ``sequence_type``.
+    """
     if not kind.HasField("tensor_type"):
         return [kind.WhichOneof("value") or "unknown"]
     tensor = kind.tensor_type

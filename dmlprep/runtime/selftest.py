@@ -40,7 +40,7 @@ _TIME_LIMIT = 120.0
 class Case:
     """One model with a known result: nodes (onnx.NodeProto), feeds, its one output, and the bound of the error.
 
-    The error is max |d| / max |expected|.
+    The error is max |d| / max |expected|. Feeds named ``w`` or ``scales`` become constants of the model.
     """
 
     name: str
@@ -177,7 +177,8 @@ def _without_numbers(fault: str) -> str:
 def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfTest:
     """Run the models and the FP16 probe on the adapter of ``device_id`` or ``performance_preference``.
 
-    A model that fails in any way counts as one failure, and raises no error.
+    A model that fails in any way counts as one failure, and raises no ``SessionFailure``. If the probe fails, the FP16
+    traits are unknown.
     """
     adapter = adapter or SessionOptions()
     passed: list[str] = []

@@ -53,7 +53,7 @@ def element_name(kind: str) -> str:
 
 
 class Refused(Exception):
-    """A request cannot be fulfilled, and the worker continues. ``kind`` is the kind of failure: ``load``, ``run``."""
+    """A request cannot be fulfilled, and the worker continues. ``kind``: ``load``, ``run`` or ``protocol``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -158,9 +158,10 @@ class Worker:
                 self.say(word, value.name, element_name(value.type), *dims)
 
     def source(self, model: Path, options: dict[str, str]) -> str | bytes:
-        """Return the model's path, or its content as bytes if ONNX Runtime cannot open the path.
+        """Return the model's path, or its content as bytes.
 
-        With the content, ``options`` get the folder of the data files. On Windows, 1.24.4 refuses a file name with
+        The content is returned if ``options`` set the folder of the data files, or if ONNX Runtime cannot open the
+        path. ``options`` then get that folder, if it is not set. On Windows, 1.24.4 refuses a file name with
         characters outside the code page ("No Unicode translation"). A folder's name may have them.
         """
         key = f"config:{DATA_FOLDER}"

@@ -11,7 +11,7 @@ So one session class serves all devices.
 |---|---|
 | hello | device KEY VALUE ... |
 | confine PATH ... (before the first load) | none; from now on the worker reads only these user files |
-| option KEY VALUE ... load ID MODEL | took SECONDS, input NAME TYPE DIM ..., output NAME TYPE DIM ... |
+| option KEY VALUE ... load ID MODEL | took SECONDS, device KEY VALUE ..., input and output NAME TYPE DIM ... |
 | feed NAME TYPE FILE DIM ..., want NAME ..., run ID | for each output one of the three lines below |
 | | value NAME TYPE FILE DIM ... |
 | | sequence NAME COUNT, then its values |
@@ -26,7 +26,8 @@ So one session class serves all devices.
 | close ID | none |
 | quit | none; the worker ends |
 
-Only the last word of a request gets an answer. Every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
+The items of a sequence are ``feed`` lines after ``feedsequence NAME COUNT TYPE``. Without ``want``, all outputs are
+sent. Only the last word of a request gets an answer. Every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
 """
 
 from __future__ import annotations

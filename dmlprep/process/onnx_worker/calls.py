@@ -19,7 +19,10 @@ from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
 
 def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
-    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``; return if the model is valid."""
+    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``.
+
+    It returns if the model is valid, and raises ``OnnxError`` otherwise.
+    """
     ask_once("check", _bytes(proto), b"%d" % full)
 
 
@@ -133,7 +136,10 @@ def function_body(
 
 
 def _check_made_once(names: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
-    """Raise ``OnnxError`` if a body defines a name twice: onnx joins names without a check."""
+    """Raise ``OnnxError`` if a body, or a subgraph in it, defines a name twice: onnx joins names without a check.
+
+    ``names`` are the inputs of the body, with the initializers of a subgraph.
+    """
     counts = Counter(names)
     counts.update(name for node in nodes for name in node.output if name)
     if twice := next((name for name, count in counts.items() if count > 1), ""):

@@ -67,7 +67,7 @@ class OnnxError(Exception):
 
 
 def _readable(text: str) -> str:
-    """Return the start of an onnx message, at most ``_LINES`` lines.
+    """Return the start of an onnx message: at most ``_LINES`` lines, each shortened to ``_LONGEST`` characters.
 
     For nested bodies, onnx repeats itself over megabytes.
     """
@@ -270,12 +270,15 @@ class Door:
         return self.process
 
     def start(self) -> None:
-        """Start the worker early, so that the first request need not wait."""
+        """Start the worker early, so that the first request need not wait. If it does not start, that request fails."""
         with self._lock, contextlib.suppress(CheckNotRun):  # the first request reports the error
             self._started()
 
     def ask(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
-        """Return the worker's answer to a request, and end the worker after an error or a large request."""
+        """Return the parts of the worker's result, and end the worker after a failure or a large request.
+
+        Parts and errors are those of the function ``ask``. After a refusal by onnx, the worker stays alive.
+        """
         size = sum(map(len, parts))
         limits = _limits.get().for_request(size)
         with self._lock:
@@ -412,6 +415,7 @@ def ask(word: str, *parts: bytes) -> list[bytes]:
         OnnxError: onnx refuses.
         ToolFailed: DP012, onnx crashed; DP013, it exceeded the limits.
         CheckNotRun: the process does not start.
+        InternalError: the process failed with a Python error, which is a bug of dmlprep.
     """
     return shared.ask(word, parts)
 

@@ -140,7 +140,8 @@ def _load(library: str, folder: str) -> Any:
 def _confined() -> Callable[[int, int], None]:
     """Restrict this process to its memory, its pipes, and a log of limited size: a request needs no more.
 
-    The returned function sets the limits of a request: seconds from now, and bytes above the current use.
+    The returned function sets the limits of a request: CPU seconds from its call, and bytes above the use at the call
+    of ``_confined``. On systems other than Linux, both do nothing.
     """
     if not sys.platform.startswith("linux"):
         return lambda _seconds, _memory: None

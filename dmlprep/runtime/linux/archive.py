@@ -174,6 +174,7 @@ def resolve(
 
     Raises:
         Unmet: no archive satisfies a relation.
+        BadIndex: the entry of a package in an index is not valid.
     """
     chosen: dict[str, Package] = {}
     queue: list[Group] = [((name, "", ""),) for name in roots]

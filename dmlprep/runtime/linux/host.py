@@ -41,7 +41,7 @@ class LinuxHost(SessionHost):
         self.shader_key: str | None = None
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
-        """Open a session with the shader cache of this model."""
+        """Open a session. The first model of this host decides the shader cache of all its sessions."""
         data = _data_folder(path, options or SessionOptions())
         self._locations = external_files(path, data)
         if self.shader_key is None:

@@ -85,7 +85,8 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     A piece is one folder of the runtime, such as the root file system or a release. ``say`` reports the progress.
 
     Raises:
-        CheckNotRun: a piece is not available here; the message says what to install or to pass.
+        CheckNotRun: a piece is not available or not as expected, or another process installs or uses the runtime. The
+            message gives the next step.
         UsageError: an option is not valid.
         OutputError: the cache folder cannot be written.
     """
@@ -148,7 +149,8 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
 def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
     """Return the problem of each piece that changed since its installation, by name, and report it with ``say``.
 
-    Files that were added to pieces are removed. Contents are read only if files were written since the self-test.
+    Files that were added to pieces are removed. If a piece changed, all compiled shaders are removed too. Contents are
+    read only if files were written since the self-test.
     """
     if not layout.root.is_dir():
         return {}
@@ -187,7 +189,7 @@ def last_test(layout: Layout, release: str, device: str = "") -> dict[str, Any]:
 def package_of(layout: Layout, release: str) -> dict[str, str]:
     """Return ``file``, ``sha256`` and ``pin`` of the package that a release came from; unknown values are empty.
 
-    ``file`` is the package's file name, and ``pin`` a verdict of ``pins.Pin``.
+    ``file`` is the package's file name. ``pin`` is a verdict of ``pins.Pin``, and never empty.
     """
     package = read_json(layout.release(release) / "piece.json").get("package")
     row = {key: str(package.get(key, "") if isinstance(package, dict) else "") for key in ("file", "sha256", "pin")}

@@ -90,7 +90,8 @@ _ADDED = "was added"
 def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = False) -> dict[str, str]:
     """Return the problem of each changed piece, by name: one file, and how many more. Unchanged pieces are omitted.
 
-    Names and sizes are compared with the saved lists. With ``contents``, every file is read and compared.
+    Names and sizes are compared with the saved lists. With ``contents``, every file is read and compared. A piece
+    without a saved list counts as unchanged.
     """
     broken: dict[str, str] = {}
     for piece, folder in folders.items():
@@ -111,7 +112,7 @@ def added(layout: Layout, folders: Mapping[str, Path]) -> list[Path]:
 
 
 def _faults(made_of: dict[str, _Entry], folder: Path, contents: bool) -> Iterator[tuple[str, str]]:
-    """Yield path and problem of each file that is changed, missing or added."""
+    """Yield path and problem of each file that is changed, missing or added; nothing without a saved list."""
     if not made_of:
         return
     missing = dict(made_of)

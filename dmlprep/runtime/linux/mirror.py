@@ -90,7 +90,7 @@ class Mirror:
 
         Raises:
             CheckNotRun: the index cannot be fetched or has another digest, or its release file is not current.
-            UsageError: it has no valid signature.
+            UsageError: the release file has no valid signature, or does not list the index.
         """
         self.say(f"index of {suite}", 0, 0)
         raw, where = io.BytesIO(), f"{self.url}/dists/{suite}/InRelease"
@@ -169,7 +169,10 @@ def file_name(package: Package) -> str:
 
 
 def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: int, address: str) -> str:
-    """Write the body of an answer to a file, and return its SHA-256; refuse a body that is too long or too slow."""
+    """Write the body of an answer to a file, and return its SHA-256; refuse a body that is too long or too slow.
+
+    ``size`` is the expected size in bytes (0: unknown), and ``limit`` the largest accepted one.
+    """
     digest = hashlib.sha256()
     latest = time.monotonic() + 300 + limit / _LEAST_RATE
     done = 0

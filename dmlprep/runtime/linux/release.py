@@ -77,8 +77,9 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
     """Return the signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
 
     Raises:
-        CheckNotRun: gpgv or the keyring is missing.
-        UsageError: no currently valid key of the keyring has signed it.
+        CheckNotRun: gpgv or the keyring is missing, or gpgv does not answer.
+        UsageError: no currently valid key of the keyring has signed it, it is not one signed text, or the keyring is
+            not readable or is in text form.
     """
     _one_message(raw, where)
     if shutil.which("gpgv") is None or not keyring.is_file():

@@ -113,7 +113,7 @@ class Beneath:
         return status is not None and kind(status.st_mode)
 
     def files(self) -> list[str]:
-        """Return the paths of everything below the folder, except folders."""
+        """Return the paths of everything below the folder, except folders and links to folders."""
         walk = os.fwalk(".", dir_fd=self._top, follow_symlinks=False)
         return [f"{folder}/{name}".removeprefix("./") for folder, _, names, _ in walk for name in names]
 

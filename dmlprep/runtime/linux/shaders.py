@@ -32,7 +32,9 @@ longer than its compilation."""
 
 
 def key_of(files: Sequence[Path]) -> str:
-    """Return the digest of a model's files, the key of its shader cache; empty for a model without a cache.
+    """Return the digest of a model's files, the key of its shader cache.
+
+    Empty for files above ``_READ`` in total: such a model has no cache.
 
     Raises:
         OSError: a file cannot be read.
@@ -47,10 +49,10 @@ def key_of(files: Sequence[Path]) -> str:
 
 
 def folder_of(shaders: Path, key: str) -> Path | None:
-    """Return the shader folder of a model, which a worker can write; ``None`` if there can be none.
+    """Return the shader folder of a model, which a worker can write.
 
     The folder is made if necessary. Other folders are removed if there are too many, or if one is larger than the
-    driver's limit allows.
+    driver's limit allows. The result is ``None`` for an empty key, or if the folder cannot be made or written.
 
     Args:
         shaders: the cache of a device (``of_device``).

@@ -61,7 +61,7 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
         python: the Python version of the wheel for a release without pins; by default ``python_for``.
 
     Raises:
-        UsageError: ``version`` is not a version, or is not available.
+        UsageError: ``version`` is not a version, or is older than 1.17.
         CheckNotRun: pip and npm are missing or cannot fetch it, or the file has another digest.
     """
     if not re.fullmatch(r"\d{1,18}(\.\d{1,18}){1,3}", version):

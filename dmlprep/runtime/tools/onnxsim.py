@@ -39,7 +39,10 @@ _process = KeptChild("onnxsim_process.py", "onnxsim")
 
 
 def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
-    """Return the simplified form of a serialized model, as bytes. After a ``SessionFailure`` the process has ended."""
+    """Return the simplified form of a serialized model, as bytes. After a ``SessionFailure`` the process has ended.
+
+    ``arguments``: the size limit of a folded constant in bytes, then the optimizers to skip.
+    """
     with _process.used() as child:
         before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
         hand_over(before, model)
@@ -68,7 +71,7 @@ def simplify(
         merge_equal: merge nodes that look equal, which is wrong for nodes that draw random numbers.
 
     Raises:
-        ModelRefused: DP301, the simplifier failed, crashed or took too long.
+        ModelRefused: DP301, the simplifier failed, crashed, exceeded its time or memory, or returned no valid model.
     """
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
     result = onnx.ModelProto()

@@ -154,7 +154,10 @@ WORK: dict[str, Callable[..., Answer]] = {
 
 
 def _bounding() -> Callable[[int], None]:
-    """Return a function that limits this process's memory to a number of bytes above its present use."""
+    """Return a function that limits this process's memory to a number of bytes above its present use (Linux).
+
+    On other systems, the function does nothing.
+    """
     if not sys.platform.startswith("linux"):
         return lambda _memory: None  # on Windows the parent's job object limits it
     from dmlprep.process.confinement import bounding  # die_with_parent.py has already imported it
