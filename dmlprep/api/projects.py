@@ -156,7 +156,8 @@ class ProjectRun:
     @property
     def exit_code(self) -> int:
         """The worst exit code of all models, in the order 70, 2, 1, 3, 0."""
-        return worst(one.exit_code for one in (*self.records.values(), *self.errors.values()))
+        codes = [record.exit_code for record in self.records.values()]
+        return worst([*codes, *(error.exit_code for error in self.errors.values())])
 
 
 def prepare_project(
