@@ -88,9 +88,10 @@ def command(
     dmlprep prepare model.onnx -o out/ --bucket height=512,width=512 --bucket height=768,width=512
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
-    Exit codes: 0 written and proved; 1 a step refused the model or parity failed. 2 bad command, recipe or input.
-    3 a required check could not run, or its inputs prove nothing. With 1, 2 and 3, nothing is written. For several
-    models or buckets: the worst, in the order 70, 2, 1, 3, 0. All are tried; if one bucket fails, none is written.
+    Exit codes: 0 written and proved; 1 a step refused the model, parity failed, or DirectML is known to fail on the
+    result and did not run it. 2 bad command, recipe or input. 3 a required check could not run, or its inputs prove
+    nothing. With 1, 2 and 3, nothing is written. For several models or buckets: the worst, in the order 70, 2, 1, 3, 0.
+    All are tried; if one bucket fails, none is written.
     """
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.core.text.shell import command_line

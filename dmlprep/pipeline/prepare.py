@@ -129,7 +129,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
     """Prepare a model, prove the result, and write it.
 
     Returns:
-        the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, or parity failed) or 3 (a
+        the record. With ``exit_code`` 0 the result is in place. With 1 (refused, or parity failed) or 3 (a
             required check did not run) nothing was written, and ``error`` gives the reason.
 
     Raises:
