@@ -12,7 +12,7 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.core.errors.Dmlpr
 the place and the fix.
 """
 
-from dmlprep.api.checking import check, check_releases, explain, limits, plan_model
+from dmlprep.api.checking import check, check_releases, explain, explain_node, limits, plan_model
 from dmlprep.api.comparing import bench, bisect, compare, make_feeds
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.genai import genai_check, genai_compare, genai_prepare
@@ -52,6 +52,7 @@ __all__ = [
     "compare",
     "cover_sizes",
     "explain",
+    "explain_node",
     "find_target",
     "genai_check",
     "genai_compare",

@@ -150,38 +150,40 @@ def examine(
     return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
 
 
-def explain(what: str | Path, *, node: str | None = None, target: str = "latest") -> str:
-    """Explain a finding code, or the placement of one node of a model.
+def explain(code: str) -> str:
+    """Return the documentation page of a finding code, as Markdown.
 
     >>> dmlprep.explain("DP501").splitlines()[0]
     '# DP501: no DirectML kernel of this operator version'
 
+    Raises:
+        UsageError: the code is unknown.
+    """
+    from dmlprep.report.pages import page
+
+    return page(code.upper())
+
+
+def explain_node(path: str | Path, node: str, *, target: str = "latest") -> str:
+    """Explain the placement of one node of a model: each rule, the device, and the advice of ``check``.
+
     Args:
-        what: the code (``DP501``), or with ``node`` the path of a model.
+        path: the model.
         node: the node's name; for a node in a subgraph, with the path of the subgraph (``If_3/then_branch/Add_1``).
-        target: the DirectML release for which the placement of ``node`` is explained.
+        target: a name of ``dmlprep target list``.
 
     Returns:
-        the documentation page of the code, as Markdown; or, with ``node``, each rule that decides about the node, one
-        in each line.
+        plain text, with a rule in each line.
 
     Raises:
-        UsageError: the code, the node or the target is unknown.
+        UsageError: the node or the target is unknown, or the target's kernels are.
         InputError: the model cannot be read.
     """
-    if node is None:
-        from dmlprep.report.pages import page
-
-        return page(str(what).upper())
-    path = Path(what)
-    if path.suffix == "" and not path.exists():
-        raise UsageError(f"no model file {str(what)!r}", where="--node", fix="dmlprep explain --node NAME model.onnx")
     start_worker()
-    from dmlprep.directml.placement.explain import explain_node
     from dmlprep.directml.targets import find_target
-    from dmlprep.graph.model import Model
+    from dmlprep.pipeline.check import explain_node as lines
 
-    return "".join(f"{printable(line)}\n" for line in explain_node(Model.open(path), node, find_target(target)))
+    return "".join(f"{printable(line)}\n" for line in lines(Path(path), node, find_target(target)))
 
 
 def code_row(code: str) -> Code:

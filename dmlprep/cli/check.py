@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep.api.checking import explain_node
 from dmlprep.api.projects import file_options
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
+    fit_mode,
     given_models,
     option,
     output_options,
@@ -19,11 +21,12 @@ from dmlprep.cli.options import (
     targets,
     the_project,
 )
-from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json, print_json_text
+from dmlprep.core.errors import DmlprepError, UsageError
 from dmlprep.portable.printable import printable
 
 if TYPE_CHECKING:
-    from dmlprep.api.types import Examined
+    from dmlprep.api.types import Examined, Project
 
 
 @click.command("check")
@@ -41,12 +44,14 @@ if TYPE_CHECKING:
     help="Exit 1 if a compute node would run on the CPU. Shape arithmetic is allowed there.",
 )
 @option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
+@option("--node NAME", help="Explain the placement of this node of one MODEL: each rule, and the advice.")
 @prepare_options("vram", *ADAPTER)
 @project_options
 @output_options("text", "json", "sarif", "github")
 def command(
     models: tuple[Path, ...],
     target_name: str | None,
+    node: str | None,
     vram: str | None,
     project_file: Path | None,
     no_project: bool,
@@ -60,16 +65,19 @@ def command(
     dmlprep check model.onnx
     dmlprep check model.onnx --target all
     dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
+    dmlprep check model.onnx --node /layer1/Conv
 
     Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram). 2 bad input; 3 --verify
     has no DirectML session, or --vram cannot be checked. Each model is checked; the worst code counts,
     in this order: 70, 2, 1, 3, 0.
     """
     from dmlprep.api.checking import examine
-    from dmlprep.core.errors import DmlprepError
     from dmlprep.record.fleet import worst
 
+    fit_mode("--node", node is not None, excludes=("fail_on_cpu", "verify", "vram", *ADAPTER))
     project = the_project(project_file, no_project)
+    if node is not None:
+        return _explain(given_models(models), node, target_name, project, output_format, quiet=quiet)
     checked: list[list[Examined]] = []
     code = 0
     paths = given_models(models)
@@ -96,6 +104,22 @@ def command(
     else:
         _show(checked, output_format, every=target_name == "all", several=len(paths) > 1)
     return code
+
+
+def _explain(
+    paths: list[Path], node: str, target: str | None, project: Project | None, output_format: str, *, quiet: bool
+) -> int:
+    if len(paths) > 1 or target == "all" or output_format not in ("text", "json"):
+        fix = "one MODEL, one --target, and --format text or json"
+        raise UsageError("this explains one node of one model for one release", where="--node", fix=f"pass {fix}")
+    path = paths[0]
+    target = target or file_options(project, path).get("target", "latest")
+    lines = explain_node(path, node, target=target).splitlines()
+    if output_format == "json":
+        print_json({"model": str(path), "node": node, "target": target, "lines": lines})
+    else:
+        echo_lines([one for one in lines if one.startswith("-> ")] if quiet else lines)
+    return 0
 
 
 def _show(checked: list[list[Examined]], output_format: str, *, every: bool, several: bool) -> None:

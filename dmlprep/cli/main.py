@@ -30,7 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
         "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
         "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
-        "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
+        "explain": ("dmlprep.cli.explain", "Explain a finding code."),
     },
     "Prove": {
         "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),

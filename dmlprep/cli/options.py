@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +48,29 @@ class PackGroup(click.Group):
         if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["pack", *args]
         return super().parse_args(ctx, args)
+
+
+def fit_mode(mode: str, active: bool, *, needs: Iterable[str] = (), excludes: Iterable[str] = ()) -> None:
+    """Compare the options that were typed with a mode of the command, an option such as ``--plan``.
+
+    Args:
+        mode: the option, as the user types it.
+        active: True if the user chose the mode.
+        needs: options that exist only in the mode, by the names of their parameters.
+        excludes: options that have no effect in the mode.
+
+    Raises:
+        UsageError: an option does not fit.
+    """
+    context = click.get_current_context()
+    wrong = set(excludes if active else needs)
+    for param in context.command.params:
+        default = context.get_parameter_source(param.name or "") is ParameterSource.DEFAULT
+        if param.name in wrong and not default:
+            flag = max(param.opts, key=len)
+            if active:
+                raise UsageError(f"{flag} has no effect with {mode}", fix="remove one of the two")
+            raise UsageError(f"{flag} needs {mode}", fix=f"add {mode}, or remove {flag}")
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import onnx_ir as ir
 
 from dmlprep.core.errors import DmlprepError, ToolFailed
+from dmlprep.directml.placement.explain import explain_node as explain
+from dmlprep.directml.placement.placement import PlacedNode
 from dmlprep.directml.placement.report import Examined, examine_for
 from dmlprep.directml.targets import Target
 from dmlprep.directml.vram import estimate, not_enough, over_budget
@@ -18,7 +21,7 @@ from dmlprep.graph.model.walk import graphs, nodes
 from dmlprep.parity.feeds.graph_feeds import make_feeds
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
-from dmlprep.record import CODES, Finding, RunError, finding
+from dmlprep.record import CODES, Finding, RunError, RunRecord, finding
 from dmlprep.record.outlook import Outlook
 from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.verify_placement import verify_placement
@@ -77,6 +80,39 @@ def check_model(
     if fail_on_cpu:
         _fail_on_cpu(newest)
     return examined
+
+
+def explain_node(path: Path, name: str, target: Target) -> list[str]:
+    """Return lines of text that explain the placement of a node, with the advice of ``check_model``.
+
+    Raises:
+        UsageError: there is no such node, or the target's kernels are not known.
+    """
+    model = Model.open(path)
+
+    @cache
+    def predicted() -> RunRecord:
+        examined = examine_for(model, [target])[0]
+        _foretell(model, examined)
+        return examined.record
+
+    def advice(node: PlacedNode) -> str:
+        record = predicted()
+        one = next((f for f in record.findings if _group(f) == _group_of(node)), None)
+        if one is None or record.facts.prepare is None or one.code == "DP506":
+            return one.remedy if one is not None else CODES[node.code].remedy
+        return _remedy(one, [node.name], record.facts.prepare)
+
+    return explain(model, name, target, advice)
+
+
+def _group(one: Finding) -> tuple[object, ...]:
+    return one.facts.get("op"), one.facts.get("since_version"), one.code, one.facts.get("role") == "compute"
+
+
+def _group_of(node: PlacedNode) -> tuple[object, ...]:
+    """Return the group of similar nodes, to which the finding with the same ``_group`` belongs."""
+    return node.op, node.since_version, node.code, node.role == "compute"
 
 
 def _fail_on_cpu(examined: Examined) -> None:
@@ -164,11 +200,10 @@ def _foretell(model: Model, examined: Examined) -> None:
         record.facts.best_opset = outlook.opset_after
     nodes: dict[tuple[object, ...], list[str]] = {}
     for node in away:
-        nodes.setdefault((node.op, node.since_version, node.code, node.role == "compute"), []).append(node.name)
+        nodes.setdefault(_group_of(node), []).append(node.name)
     for at, one in enumerate(record.findings):
-        group = (one.facts.get("op"), one.facts.get("since_version"), one.code, one.facts.get("role") == "compute")
-        if group in nodes and one.code != "DP506":
-            record.findings[at] = msgspec.structs.replace(one, remedy=_remedy(one, nodes[group], outlook))
+        if _group(one) in nodes and one.code != "DP506":
+            record.findings[at] = msgspec.structs.replace(one, remedy=_remedy(one, nodes[_group(one)], outlook))
 
 
 def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:

@@ -128,14 +128,14 @@ def test_explain_a_code() -> None:
 
 def test_explain_a_node(run: Run) -> None:
     node = dmlprep.check(NEW).findings[0].node
-    text = dmlprep.explain(NEW, node=node)
+    text = dmlprep.explain_node(NEW, node)
     assert text.startswith(f"{node}: ")
     assert "DP501" in text
-    assert run("explain", "--node", node, NEW).out == text
+    assert run("check", "--node", node, NEW).out == text
     with pytest.raises(UsageError, match="no node"):
-        dmlprep.explain(NEW, node="nothing")
-    with pytest.raises(UsageError, match="no model file"):
-        dmlprep.explain("DP501", node="Conv_0")
+        dmlprep.explain_node(NEW, "nothing")
+    with pytest.raises(InputError):
+        dmlprep.explain_node("DP501", "Conv_0")
 
 
 @pytest.fixture

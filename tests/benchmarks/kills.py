@@ -282,7 +282,7 @@ def _jobs() -> list[Job]:
         ),
         Job("genai prepare", ("genai", "prepare", "{work}/genai", "-o", "{out}", *cpu), _folder),
         Job("genai compare", ("genai", "compare", "{work}/genai", "{work}/genai"), _nothing),
-        Job("explain", ("explain", "{work}/unet.onnx", "--node", "Conv_88"), _nothing),
+        Job("check-node", ("check", "{work}/unet.onnx", "--node", "Conv_88"), _nothing),
         Job("report", ("report", "{work}/prepared/run.json", "--html", "{out}.html"), _html),
         Job("doctor", ("doctor",), _nothing),
         Job("check on dml", ("check", "{work}/cnn.onnx", "--verify"), _nothing, dml=True),

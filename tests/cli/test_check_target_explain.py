@@ -20,6 +20,7 @@ from dmlprep.report import placement_json
 from dmlprep.report.pages import page
 from tests.directml.placement.graphs import parsed
 from tests.directml.placement.test_report import ALLOWZERO, CONV
+from tests.fixtures_index import fixture
 
 
 def _save(folder: Path, text: str, opset: int) -> str:
@@ -164,12 +165,30 @@ def test_every_code_of_placement_has_a_page() -> None:
 
 def test_explain_a_node(tmp_path: Path) -> None:
     path = _save(tmp_path, CONV, 22)
-    text = _run(explain, "--node", "c", path).stdout
+    text = _run(check, "--node", "c", path).stdout
     assert "DirectML has 1, 11; the node has version 22" in text
     assert "-> the CPU: DP501" in text
-    good = _run(explain, "--node", "c", _save(tmp_path, CONV, 17)).stdout
+    good = _run(check, "--node", "c", _save(tmp_path, CONV, 17)).stdout
     assert "-> DirectML: DP500" in good
     assert "in fused partition 0" in good
-    missing = _run(explain, "--node", "cc", path)
+    missing = _run(check, "--node", "cc", path)
     assert isinstance(missing.exception, UsageError)
     assert "close: c" in missing.exception.fix
+
+
+def test_the_advice_for_a_node_is_that_of_check(tmp_path: Path) -> None:
+    path = _save(tmp_path, CONV, 22)
+    [advice] = [one.strip() for one in _run(check, path).stdout.splitlines() if "brings it to DirectML" in one]
+    assert f"   fix: {advice}" in _run(check, "--node", "c", path).stdout.splitlines()
+    path = str(fixture("detector_nms").path)
+    [found] = [f for f in json.loads(_run(check, path, "--format", "json").stdout)["findings"] if f["code"] == "DP502"]
+    assert f"   fix: {found['remedy']}" in _run(check, "--node", found["node"], path).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    "more", [["--verify"], ["--vram", "4GB"], ["--target", "all"], ["--format", "sarif"], ["other.onnx"]]
+)
+def test_what_does_not_fit_a_node(more: list[str], tmp_path: Path) -> None:
+    result = _run(check, _save(tmp_path, CONV, 22), "--node", "c", *more)
+    assert isinstance(result.exception, UsageError)
+    assert "--node" in str(result.exception)

@@ -187,7 +187,7 @@ def test_compare(add_model: Path, tmp_path: Path, run: Run) -> None:
         (["target", "diff", "ort-1.20", "latest"], "kernels added"),
         (["explain", "dp501"], "page"),
         (["explain", "501"], "page"),
-        (["explain", "--node", "Add(a)", "MODEL"], "lines"),
+        (["check", "--node", "Add(a)", "MODEL"], "lines"),
         (["plan"], "steps"),
         (["check", "MODEL"], "summary"),
         (["doctor", "--no-dml"], "findings"),

@@ -213,7 +213,7 @@ def _options(rng: random.Random, corpus: Corpus) -> _Made:
 
 def _explain(rng: random.Random, corpus: Corpus) -> _Made:
     node = rng.choice((rng.choice(TEXTS)[:300], "Conv", "n0"))
-    return _model(rng, corpus), ["explain", "m.onnx", "--node", node]
+    return _model(rng, corpus), ["check", "m.onnx", "--node", node]
 
 
 def _framed(rng: random.Random, corpus: Corpus) -> _Made:
@@ -354,7 +354,7 @@ def _names(rng: random.Random, corpus: Corpus) -> _Made:
         ["prepare", place, "-o", "out", "-r", "@denote-only", *_UNPROVED],
         ["prepare", place, "-o", f"out/{name}", "-r", "@denote-only", *_UNPROVED],
         ["init", place, "--yes", "-o", "made.toml", "--for", rng.choice(("cmake", "msbuild", "github"))],
-        ["explain", place, "--node", "n0"],
+        ["check", place, "--node", "n0"],
     )
     return {name: held}, list(rng.choice(commands))
 

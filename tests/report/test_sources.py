@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.api.checking import examine, explain
+from dmlprep.api.checking import examine, explain_node
 from dmlprep.parity.bisection.finding import Bisection, bisect_record, named
 from dmlprep.record import RunRecord, finding
 from dmlprep.record.nodes import NodeTables
@@ -50,7 +50,7 @@ def test_check_names_them(model: Path) -> None:
 
 
 def test_explain_names_them(model: Path) -> None:
-    assert "  exported from layers.1.mlp.act  model.py:16\n" in explain(model, node="node_gelu_1")
+    assert "  exported from layers.1.mlp.act  model.py:16\n" in explain_node(model, "node_gelu_1")
 
 
 def test_findings_and_bisections_name_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from dmlprep.core.errors import UsageError
@@ -17,13 +18,14 @@ from dmlprep.graph.model import Model
 from dmlprep.record import CODES
 
 
-def explain_node(model: Model, name: str, target: Target) -> list[str]:
+def explain_node(model: Model, name: str, target: Target, advice: Callable[[PlacedNode], str]) -> list[str]:
     """Return lines of text: the rules that ONNX Runtime applies to a node, in order, and the device that follows.
 
     Args:
         name: the node's name, in a subgraph with its graph's path (``If_3/then_branch/Add_1``). For an inlined
             operator, the operator's own name: the lines explain each node of its body. If several nodes have the
             name, the lines explain all of them.
+        advice: returns what to do about a node that is on the CPU; empty if there is nothing to do.
 
     Raises:
         UsageError: there is no such node, or the target's kernels are not known.
@@ -37,7 +39,7 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
         close = get_close_matches(name, {label for n in graph.all_nodes() for label in _names(n)}, 3)
         fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node"
         raise UsageError(f"no node {name!r}", where=str(model.path or ""), fix=fix)
-    parts = [_explain(graph, node, placed[node.graph, node.label], target) for node in nodes]
+    parts = [_explain(graph, node, placed[node.graph, node.label], target, advice) for node in nodes]
     return [line for part in parts for line in ("", *part)][1:]
 
 
@@ -53,7 +55,9 @@ def _value(value: Value | None) -> str:
     return f"{value.name}: {value.type or 'unknown type'}[{shape}]{role}"
 
 
-def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Target) -> list[str]:
+def _explain(
+    graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Target, advice: Callable[[PlacedNode], str]
+) -> list[str]:
     where = f" in {node.graph}" if node.graph else ""
     lines = [f"{node.label}: {node.key}, version {node.since} (opset {node.opset}){where}"]
     if placed.source is not None:
@@ -63,18 +67,19 @@ def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Tar
     lines += [f"  input {i}: {_value(v)}" for i, v in enumerate(node.inputs)]
     lines += [f"  output {i}: {_value(v)}" for i, v in enumerate(node.outputs)]
     lines += _rules(node, target)
-    device = "DirectML" if placed.provider == "DmlExecutionProvider" else "the CPU"
+    on_cpu = placed.provider != "DmlExecutionProvider"
+    device = "the CPU" if on_cpu else "DirectML"
     lines.append(f"-> {device}: {placed.code} {CODES[placed.code].title}" + _clause(placed.reason))
     if placed.partition is not None:
         lines.append(f"   in fused partition {placed.partition}")
     elif placed.not_fused:
         lines.append(f"   {placed.not_fused} {CODES[placed.not_fused].title}" + _clause(placed.not_fused_reason))
+        lines.append(f"   fix: {CODES[placed.not_fused].remedy}")
     for hit in find_quirks(graph, target):
         if hit.node is node:
             lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.outcome}")
-    remedy = CODES[placed.code].remedy
-    if remedy and placed.code != "DP500":
-        lines.append(f"   fix: {remedy}")
+    if on_cpu and (fix := advice(placed)):
+        lines.append(f"   fix: {fix}")
     return lines
 
 
