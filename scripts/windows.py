@@ -430,7 +430,7 @@ other files."""
 PLAIN = (
     # Parse options and numbers, and print in the process of the test. test_commands, test_streams and the tests of
     # hostile names start real commands, with pipes, encodings and paths.
-    "tests/cli/test_bounds.py", "tests/cli/test_check_target_explain.py", "tests/cli/test_feeds.py",
+    "tests/cli/test_bounds.py", "tests/cli/test_check_explain.py", "tests/cli/test_feeds.py",
     "tests/cli/test_genai_compare.py", "tests/cli/test_genai_prepare.py", "tests/cli/test_typing.py",
     "tests/cli/test_vram.py",
     # Compute verdicts and ranks. test_runner, test_verify and test_dml_day run kits on Windows, also those of tune.

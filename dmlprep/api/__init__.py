@@ -12,9 +12,10 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.core.errors.Dmlpr
 the place and the fix.
 """
 
-from dmlprep.api.checking import check, check_releases, explain, explain_node, limits, plan_model
+from dmlprep.api.checking import check, check_releases, explain_node, limits, plan_model
 from dmlprep.api.comparing import bench, bisect, compare, make_feeds
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
+from dmlprep.api.explaining import explain
 from dmlprep.api.genai import genai_check, genai_compare, genai_prepare
 from dmlprep.api.preparing import Progress, cover_sizes, prepare, prepare_buckets, read_sizes
 from dmlprep.api.projects import (

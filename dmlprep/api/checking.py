@@ -19,7 +19,6 @@ from dmlprep.record import RunRecord
 if TYPE_CHECKING:
     from dmlprep.directml.placement.report import Examined
     from dmlprep.graph.model.pinned import Value
-    from dmlprep.record import Code
     from dmlprep.record.outlook import Outlook
 
 
@@ -81,7 +80,7 @@ def check(
 
     Args:
         path: the model.
-        target: a name of ``dmlprep target list``.
+        target: a name of ``dmlprep explain targets``.
         fail_on_cpu: True to set ``exit_code`` 1 if a compute node would run on the CPU. Nodes that only compute shapes
             may run there.
         verify: True to open a real DirectML session, and to compare the device of each node with the prediction.
@@ -150,27 +149,13 @@ def examine(
     return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
 
 
-def explain(code: str) -> str:
-    """Return the documentation page of a finding code, as Markdown.
-
-    >>> dmlprep.explain("DP501").splitlines()[0]
-    '# DP501: no DirectML kernel of this operator version'
-
-    Raises:
-        UsageError: the code is unknown.
-    """
-    from dmlprep.report.pages import page
-
-    return page(code.upper())
-
-
 def explain_node(path: str | Path, node: str, *, target: str = "latest") -> str:
     """Explain the placement of one node of a model: each rule, the device, and the advice of ``check``.
 
     Args:
         path: the model.
         node: the node's name; for a node in a subgraph, with the path of the subgraph (``If_3/then_branch/Add_1``).
-        target: a name of ``dmlprep target list``.
+        target: a name of ``dmlprep explain targets``.
 
     Returns:
         plain text, with a rule in each line.
@@ -184,13 +169,6 @@ def explain_node(path: str | Path, node: str, *, target: str = "latest") -> str:
     from dmlprep.pipeline.check import explain_node as lines
 
     return "".join(f"{printable(line)}\n" for line in lines(Path(path), node, find_target(target)))
-
-
-def code_row(code: str) -> Code:
-    """Return title, severity and remedy of a finding code (``DP501``); raise ``KeyError`` if it is unknown."""
-    from dmlprep.directml.quirks import code_row as row
-
-    return row(code)
 
 
 @contextmanager

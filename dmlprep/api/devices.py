@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
-    from dmlprep.directml.quirks import Quirk
     from dmlprep.directml.targets import Target
-    from dmlprep.directml.targets.precision import PrecisionFault
     from dmlprep.directml.targets.target import Kind
     from dmlprep.runtime import Adapter, DmlStatus
     from dmlprep.runtime.linux.gpus import Gpu, GpuListing
@@ -305,7 +303,7 @@ def find_target(name: str = "latest") -> Target:
     """Return one DirectML release by its name (``ort-1.24``), its version (``1.24``), or ``latest``.
 
     Args:
-        name: a name of ``dmlprep target list``.
+        name: a name of ``dmlprep explain targets``.
 
     Returns:
         versions, limits, kernels and sources.
@@ -316,26 +314,3 @@ def find_target(name: str = "latest") -> Target:
     from dmlprep.directml.targets import find_target as find
 
     return find(name)
-
-
-def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
-    """Return the known faults of a release: its quirks (faults of DirectML's kernels), and its FP16 faults.
-
-    If the kernels of the release are unknown, the list of FP16 faults is empty.
-    """
-    from dmlprep.directml.quirks import quirks
-    from dmlprep.directml.targets.precision import precision_faults
-
-    known = [one for one in quirks() if target.release >= (1, 0) and one.concerns(target.release)]
-    return known, [] if target.opset_only else list(precision_faults(target))
-
-
-def compare_targets(a: str, b: str) -> dict[str, list[str]]:
-    """Return the changes from release ``a`` to release ``b``, as texts by kind (``versions``, ``kernels added``, ...).
-
-    Raises:
-        UsageError: a name is unknown, or the kernels of a release are unknown.
-    """
-    from dmlprep.directml.targets.diff import compare_targets as compare
-
-    return compare(find_target(a), find_target(b))

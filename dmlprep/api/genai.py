@@ -25,7 +25,7 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
 
     Args:
         folder: a folder with a genai_config.json.
-        target: a name of ``dmlprep target list``.
+        target: a name of ``dmlprep explain targets``.
         vram: memory of the device (``"4GB"``, or a number of bytes). A finding reports that the weights and the
             cache do not fit.
 

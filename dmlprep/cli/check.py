@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--target NAME",
     "target_name",
     shell_complete=targets,
-    help="DirectML release (dmlprep target list), or all for a table of all releases. Default: the release in the "
+    help="DirectML release (dmlprep explain targets), or all for a table of all releases. Default: the release in the "
     "project file, otherwise latest.",
 )
 @option(

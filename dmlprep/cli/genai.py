@@ -46,7 +46,10 @@ def command() -> None:
 )
 @prepare_options("settings", settings="Override a recipe field: step.opset.version=21.")
 @option(
-    "--target NAME", default="", shell_complete=targets, help="DirectML release to prepare for (dmlprep target list)."
+    "--target NAME",
+    default="",
+    shell_complete=targets,
+    help="DirectML release to prepare for (dmlprep explain targets).",
 )
 @option(
     "--device-index N",
@@ -135,7 +138,7 @@ def _show_use(record: RunRecord) -> None:
     "target_name",
     default="latest",
     shell_complete=targets,
-    help="DirectML release (dmlprep target list). Default: latest.",
+    help="DirectML release (dmlprep explain targets). Default: latest.",
     show_default=False,
 )
 @prepare_options("vram")

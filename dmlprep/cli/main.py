@@ -30,7 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
         "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
         "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
-        "explain": ("dmlprep.cli.explain", "Explain a finding code."),
+        "explain": ("dmlprep.cli.explain", "Explain a finding code, a step, a recipe or a DirectML release."),
     },
     "Prove": {
         "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
@@ -52,8 +52,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Reference": {
         "report": ("dmlprep.cli.report", "Show the record of a run."),
-        "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
-        "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
         "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
         "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
         "completion": ("dmlprep.cli.completion", "Print a script for Tab completion in your shell."),
@@ -62,6 +60,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 """Section of the help -> command -> module with an object ``command``, and its line: the list imports none of them."""
 
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
+
+MOVED = {
+    ("recipe",): "dmlprep explain recipes, dmlprep explain @vision-fp16",
+    ("target",): "dmlprep explain targets, dmlprep explain ort-1.30",
+    ("explain", "--node"): "dmlprep check MODEL --node NAME",
+}
+"""Words of a command line that people might try -> the command that does this."""
 
 _NEW_OBJECTS = 10_000
 """New objects after which Python's collector examines the youngest ones."""
@@ -87,6 +92,9 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        for words, instead in MOVED.items():
+            if tuple(args[: len(words)]) == words:
+                raise click.UsageError(f"No such command '{' '.join(words)}'. Use: {instead}", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches
 

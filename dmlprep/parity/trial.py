@@ -98,7 +98,7 @@ class Trial:
         if too_new := newest_opset(failure.message):
             return self.not_run(
                 f"the ONNX Runtime of this environment loads opset {too_new[1]} at most, the candidate is of opset "
-                f"{too_new[0]}: install a newer one, or prepare for an older release (dmlprep target list)"
+                f"{too_new[0]}: install a newer one, or prepare for an older release (dmlprep explain targets)"
             )
         return None
 

@@ -155,7 +155,7 @@ class PrepareOptions(Session):
     """All options of a run of ``prepare``, except the path of the model and that of the result."""
 
     recipe: str | Path = _option(
-        "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
+        "Built-in recipe (@vision-fp16; dmlprep explain recipes) or a .toml file.",
         default="@static-fp32",
         flags=("-r", "--recipe"),
         metavar="NAME",
@@ -179,7 +179,7 @@ class PrepareOptions(Session):
         in_files=True,
     )
     target: str | None = _option(
-        "DirectML release to prepare for (dmlprep target list).", metavar="NAME", completes="targets", in_files=True
+        "DirectML release to prepare for (dmlprep explain targets).", metavar="NAME", completes="targets", in_files=True
     )
     feeds: Feeds = _option(
         "Your own inputs: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "

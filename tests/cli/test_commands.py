@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from dmlprep.cli.main import COMMANDS
+from dmlprep.cli.main import COMMANDS, MOVED
 from dmlprep.cli.values import read_pins
 from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
@@ -75,7 +75,7 @@ def test_a_typo_is_answered_with_the_word_meant(run: Run) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
-@pytest.mark.parametrize("arguments", [["--help"], ["recipe", "list"], ["target", "show", "latest"], ["plan"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "recipes"], ["explain", "latest"], ["plan"]])
 def test_a_reader_that_leaves_is_no_failing_model(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -92,7 +92,7 @@ def test_a_reader_that_leaves_is_no_failing_model(arguments: list[str]) -> None:
 def test_a_full_disk_behind_stdout_is_no_bug_of_ours() -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "dmlprep", "recipe", "list"], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "dmlprep", "explain", "recipes"], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 2
     assert b"error: No space left on device" in done.stderr
@@ -181,10 +181,13 @@ def test_compare(add_model: Path, tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["recipe", "list"], "@vision-fp16"),
-        (["recipe", "validate", "@vision-fp16"], "@vision-fp16"),
-        (["target", "show", "latest", "--op", "Conv"], "kernels"),
-        (["target", "diff", "ort-1.20", "latest"], "kernels added"),
+        (["explain", "recipes"], "@vision-fp16"),
+        (["explain", "codes"], "DP501"),
+        (["explain", "passes"], "fp16"),
+        (["explain", "@vision-fp16"], "toml"),
+        (["explain", "fp16"], "options"),
+        (["explain", "latest", "--op", "Conv"], "kernels"),
+        (["explain", "ort-1.20", "latest"], "kernels added"),
         (["explain", "dp501"], "page"),
         (["explain", "501"], "page"),
         (["check", "--node", "Add(a)", "MODEL"], "lines"),
@@ -202,13 +205,29 @@ def test_every_command_that_tells_something_tells_it_in_json(
 
 
 def test_recipes(run: Run) -> None:
-    listed = run("recipe", "list", "--format", "json")
-    names = json.loads(listed.out)
+    names = json.loads(run("explain", "recipes", "--format", "json").out)
     assert "@vision-fp16" in names
-    assert run("recipe", "validate", *names).code == 0
-    shown = run("recipe", "show", "@vision-fp16").out
-    assert "[step.fp16]" in shown
-    assert run("recipe", "show", "@vision").code == 2
+    assert {name for name in names if run("explain", name).code} == set()
+    shown = json.loads(run("explain", "@vision-fp16", "--format", "json").out)
+    assert [s["step"] for s in shown["steps"]] == ["pin", "opset", "simplify", "fix-quirks", "fp16"]
+    assert shown["steps"][-1]["options"]["keep_io"] is True
+    assert "[step.fp16]" in shown["toml"]
+    assert run("explain", "@vision").code == 2
+
+
+def test_a_recipe_as_text_shows_every_option_as_a_recipe_writes_it(run: Run) -> None:
+    done = run("explain", "@vision-fp16")
+    assert done.code == 0
+    for line in ("     sizes = {}", "     keep_io = true", '     islands = "auto"'):
+        assert line in done.out.splitlines()
+    assert done.out.splitlines()[-1].startswith("then: parity on the CPU, the FP16 emulation (storage), parity on ")
+
+
+@pytest.mark.parametrize("words", list(MOVED), ids=" ".join)
+def test_a_word_of_habit_is_answered_with_the_command_that_does_it(words: tuple[str, ...], run: Run) -> None:
+    done = run(*words, "x", "y")
+    assert (done.code, done.out) == (2, "")
+    assert f"Use: {MOVED[words]}" in done.err
 
 
 def test_plan_as_text_shows_every_option_as_a_recipe_writes_it(run: Run) -> None:

@@ -15,7 +15,7 @@ from tests.in_process import Run
 _ASKED = [
     ("dmlprep prep", "prepare"),
     ("dmlprep prepare m.onnx --requ", "--require-dml"),
-    ("dmlprep target show ort-1.3", "ort-1.30"),
+    ("dmlprep explain ort-1.3", "ort-1.30"),
     ("dmlprep prepare m.onnx -r @vis", "@vision-fp16"),
     ("dmlprep package ver", "verify"),
 ]

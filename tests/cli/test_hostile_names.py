@@ -128,7 +128,8 @@ def test_of_a_path(name: str, run: Run, tmp_path: Path) -> None:
     for arguments in (
         ("check", f"{name}.none"),
         ("report", name),
-        ("recipe", "show", name),
+        ("explain", f"@{name}"),
+        ("explain", f"{name}.toml"),
         ("explain", name),
         (name,),
     ):

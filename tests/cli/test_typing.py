@@ -48,19 +48,24 @@ def test_settings_that_are_nearly_right(setting: str, said: str, tmp_path: Path,
 
 
 def test_targets_by_number_and_nearly_right(run: Run) -> None:
-    assert run("target", "show", "1.20").out.startswith("ort-1.20:")
-    done = run("target", "show", "ort1.24")
+    assert run("explain", "1.20").out.startswith("ort-1.20:")
+    done = run("explain", "ort1.24")
     assert done.code == 2
-    assert "did you mean 'ort-1.24'?" in done.err
+    assert "did you mean 'ort-1.24' or " in done.err
 
 
 def test_a_recipe_into_a_file(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "mine.toml"
-    assert run("recipe", "show", "@vision-fp16", "-o", file).code == 0
-    assert file.read_text(encoding="utf-8") == run("recipe", "show", "@vision-fp16").out
-    assert run("recipe", "validate", file).code == 0
-    assert run("recipe", "show", "@vision-fp16", "-o", file).code == 2
-    assert run("recipe", "show", "@vision-fp16", "-o", file, "--force").code == 0
+    assert run("explain", "@vision-fp16", "-o", file).code == 0
+    assert file.read_text(encoding="utf-8") == api.recipe_text("@vision-fp16")
+    assert run("explain", file).code == 0
+    assert run("explain", "@vision-fp16", "-o", file).code == 2
+    assert run("explain", "@vision-fp16", "-o", file, "--force").code == 0
+    assert "no such recipe file" in run("explain", "DP501", "-o", tmp_path / "no.toml").err
+    file.write_text('doc = "d"\n[step.fp16]\nkeep_oi = true\n')
+    done = run("explain", file)
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean 'keep_io'" in done.err
 
 
 @pytest.fixture
@@ -171,7 +176,7 @@ def test_the_file_that_was_meant_is_named(tmp_path: Path, run: Run, monkeypatch:
     for name in ("mine.toml", "run.json", "feeds.npz", "project.toml"):
         (tmp_path / name).write_bytes(b"")
     wrong = {
-        "mine.toml": ("recipe", "validate", "mine.tml"),
+        "mine.toml": ("explain", "my.toml"),
         "run.json": ("report", "run.jsn"),
         "feeds.npz": ("compare", _CNN, _CNN, "--feeds", "feed.npz"),
         "project.toml": ("prepare", "--project", "projekt.toml"),

@@ -124,7 +124,7 @@ def _compared(rng: random.Random, corpus: Corpus) -> _Made:
 def _recipe(rng: random.Random, corpus: Corpus) -> _Made:
     files = {"r.toml": mutated_text(rng, parent(rng, corpus.recipes))}
     if rng.random() < 0.5:
-        return files, ["recipe", "validate", "r.toml", *_form(rng, "json")]
+        return files, ["explain", "r.toml", *_form(rng, "json")]
     return {**files, "m.onnx": rng.choice(corpus.models)}, ["plan", "m.onnx", "-r", "r.toml", *_form(rng, "json")]
 
 

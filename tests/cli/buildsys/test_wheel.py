@@ -66,10 +66,10 @@ def test_what_the_wheel_installs_works_without_the_tree(wheel: Path, tmp_path: P
         return done
 
     assert Path(python("-c", "import dmlprep; print(dmlprep.__file__)").out.strip()).is_relative_to(site)
-    assert "@vision-fp16" in python("-m", "dmlprep", "recipe", "list").out
-    assert "[step.fp16]" in python("-m", "dmlprep", "recipe", "show", "@vision-fp16").out
+    assert "@vision-fp16" in python("-m", "dmlprep", "explain", "recipes").out
+    assert "# fp16: " in python("-m", "dmlprep", "explain", "fp16").out
     assert "# DP201" in python("-m", "dmlprep", "explain", "DP201").out
-    assert "ort-1.24" in python("-m", "dmlprep", "target", "list").out
+    assert "ort-1.24" in python("-m", "dmlprep", "explain", "targets").out
     for system, file in (("cmake", "dmlprep-config.cmake"), ("msbuild", "dmlprep.targets")):
         assert (Path(python("-m", "dmlprep.cli.buildsys", system).out.strip()) / file).exists()
     (tmp_path / "tiny.toml").write_text(RECIPE)
@@ -111,6 +111,6 @@ def test_a_fresh_environment_installs_it_with_all_that_it_needs(wheel: Path, ind
     assert "DP710" in text
     assert "_dmlprep_completion" in dmlprep("completion", "bash")
     assert "# DP201" in dmlprep("explain", "DP201")
-    assert len(dmlprep("recipe", "list", "-q").split()) == len(list((ROOT / "recipes").glob("*.toml")))
+    assert len(dmlprep("explain", "recipes", "-q").split()) == len(list((ROOT / "recipes").glob("*.toml")))
     assert "1 model" in dmlprep("init", "model.onnx", "--yes", "-q")
     assert "no problems" in dmlprep("doctor", "--no-dml", "-q")

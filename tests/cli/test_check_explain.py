@@ -1,4 +1,4 @@
-"""The commands check, target and explain: exit code, stdout and stderr."""
+"""The commands check and explain: exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from dmlprep.cli.check import command as check
 from dmlprep.cli.explain import command as explain
-from dmlprep.cli.target import command as target
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.directml.quirks import codes
 from dmlprep.directml.targets import target_names
@@ -132,23 +131,54 @@ def test_a_release_of_opset_only(tmp_path: Path) -> None:
     assert "Windows 11" in result.stdout
 
 
-def test_target_list_show_diff() -> None:
-    assert "ort-1.24" in _run(target, "list").stdout
-    listed = {one["name"]: one for one in json.loads(_run(target, "list", "--format", "json").stdout)}
+def test_explain_releases() -> None:
+    assert "ort-1.24" in _run(explain, "targets").stdout
+    listed = {one["name"]: one for one in json.loads(_run(explain, "targets", "--format", "json").stdout)}
     assert listed["ort-1.30"]["package"] == "onnxruntime-windowsml"
     assert listed["windowsml-2.5"]["carries"] == "ort-1.28"
-    assert "latest is ort-1.30, the newest release of ONNX Runtime with DirectML" in _run(target, "list").stdout
-    shown = _run(target, "show", "latest", "--op", "Conv").stdout
-    assert "Conv: 1, 11" in shown
+    assert "latest is ort-1.30, the newest release of ONNX Runtime with DirectML" in _run(explain, "targets").stdout
+    shown = _run(explain, "latest", "--op", "Conv").stdout
+    assert "  Conv: 1, 11\n" in shown
+    assert "DirectML kernels: 2 versions of 1 operator;" in shown
     assert "sources:" in shown
-    assert json.loads(_run(target, "show", "winml-11", "--format", "json").stdout)["opset_only"] is True
-    assert "Pad-21" in _run(target, "diff", "ort-1.20", "ort-1.21").stdout
-    assert isinstance(_run(target, "show", "latest", "--op", "Convv").exception, UsageError)
+    assert json.loads(_run(explain, "winml-11", "--format", "json").stdout)["opset_only"] is True
 
 
-def test_explain_a_code() -> None:
+def test_explain_the_difference_of_releases() -> None:
+    lines = _run(explain, "ort-1.20", "1.21").stdout.splitlines()
+    assert "kernels added: 9" in lines
+    assert any("Pad-21" in line for line in lines)
+    assert max(map(len, lines)) < 200
+    assert _run(explain, "1.24", "ort-1.24").stdout == "no differences\n"
+
+
+def test_explain_a_code_or_a_step() -> None:
     assert _run(explain, "dp501").stdout.startswith("# DP501")
-    assert isinstance(_run(explain, "DP999").exception, UsageError)
+    assert _run(explain, "501").stdout == _run(explain, "DP501").stdout
+    for name in json.loads(_run(explain, "passes", "--format", "json").stdout):
+        assert _run(explain, name).stdout.startswith(f"# {name}: ")
+    listed = _run(explain, "codes", "-q").stdout.split()
+    assert listed == sorted(codes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["DP999"], "unknown code 'DP999'"),
+        (["fp61"], "did you mean 'fp16'?"),
+        (["vision-fp16"], "did you mean '@vision-fp16'"),
+        (["xyz"], "write a code (DP501)"),
+        (["latest", "--op", "Convv"], "did you mean 'Conv'"),
+        (["fp16", "--op", "Conv"], "'fp16' is not a release"),
+        (["latest", "ort-9"], "unknown target 'ort-9'"),
+        (["latest", "1.24", "--op", "Conv"], "needs a single release"),
+        (["latest", "--force"], "--force needs --out"),
+    ],
+)
+def test_what_cannot_be_explained(arguments: list[str], says: str) -> None:
+    result = _run(explain, *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert says in str(result.exception)
 
 
 def test_every_code_of_placement_has_a_page() -> None:
