@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
 from dmlprep.api.checking import explain_node
 from dmlprep.api.projects import file_options
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
+    completed,
     fit_mode,
     given_models,
     option,
@@ -27,13 +30,17 @@ from dmlprep.portable.printable import printable
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Examined, Project
+    from dmlprep.record.outlook import Outlook
+
+
+_ONLY_CHECK = ("fail_on_cpu", "verify", "vram", *ADAPTER)
+_ONLY_PLAN = ("recipe", "pins", "settings")
 
 
 @click.command("check")
 @click.argument("models", type=PATH, nargs=-1, required=True, metavar="MODEL...")
 @option(
     "--target NAME",
-    "target_name",
     shell_complete=targets,
     help="DirectML release (dmlprep explain targets), or all for a table of all releases. Default: the release in the "
     "project file, otherwise latest.",
@@ -46,13 +53,20 @@ if TYPE_CHECKING:
 @option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
 @option("--node NAME", help="Explain the placement of this node of one MODEL: each rule, and the advice.")
 @prepare_options("vram", *ADAPTER)
+@option(
+    "--plan",
+    is_flag=True,
+    help="Show what prepare would change: sizes to set, each step, placement before and after. --recipe, --pin and "
+    "--set need it.",
+)
+@prepare_options(*_ONLY_PLAN)
 @project_options
 @output_options("text", "json", "sarif", "github")
 def command(
     models: tuple[Path, ...],
-    target_name: str | None,
+    target: str | None,
     node: str | None,
-    vram: str | None,
+    plan: bool,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -66,53 +80,103 @@ def command(
     dmlprep check model.onnx --target all
     dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
     dmlprep check model.onnx --node /layer1/Conv
+    dmlprep check model.onnx --plan --recipe @vision-fp16 --pin batch=1
+
+    With --plan, the steps of the recipe run in memory. dmlprep does not run or prove the model. Exit code 1: a step
+    refuses the model.
 
     Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram). 2 bad input; 3 --verify
     has no DirectML session, or --vram cannot be checked. Each model is checked; the worst code counts,
     in this order: 70, 2, 1, 3, 0.
     """
     from dmlprep.api.checking import examine
-    from dmlprep.record.fleet import worst
 
-    fit_mode("--node", node is not None, excludes=("fail_on_cpu", "verify", "vram", *ADAPTER))
+    fit_mode("--node", node is not None, excludes=("plan", *_ONLY_CHECK))
+    fit_mode("--plan", plan, needs=_ONLY_PLAN, excludes=_ONLY_CHECK)
     project = the_project(project_file, no_project)
-    if node is not None:
-        return _explain(given_models(models), node, target_name, project, output_format, quiet=quiet)
-    checked: list[list[Examined]] = []
-    code = 0
     paths = given_models(models)
-    for path in paths:
-        try:
-            theirs = file_options(project, path)
-            target = target_name or theirs.get("target", "latest")
-            rows = examine(path, target, vram=vram or theirs.get("vram"), **options)
-        except DmlprepError as error:
-            if len(paths) == 1:
-                raise
-            print_error(error)
-            code = worst((code, error.exit_code))
-        else:
-            checked.append(rows)
-            newest = rows[-1].record
-            code = worst((code, newest.exit_code))
-            if newest.error:
-                echo(f"{printable(newest.input)}: {newest.error}", err=True)
+    if plan or node is not None:
+        mode = "--plan" if plan else "--node"
+        if target == "all" or output_format not in ("text", "json") or (node is not None and len(paths) > 1):
+            fix = f"pass one {'--target' if plan else 'MODEL, one --target'}, and --format text or json"
+            raise UsageError("this option needs one release" + ("" if plan else " and one model"), where=mode, fix=fix)
+        if node is not None:
+            return _explain(paths[0], node, target, project, output_format, quiet=quiet)
+        chosen = {name: options[name] for name in _ONLY_PLAN} | {"target": target}
+        return _plan(paths, chosen, project, output_format, quiet=quiet)
+    checked: list[list[Examined]] = []
+
+    def check(path: Path) -> int:
+        theirs = file_options(project, path)
+        where = {name: options[name] for name in ADAPTER}
+        rows = examine(
+            path,
+            target or theirs.get("target", "latest"),
+            fail_on_cpu=options["fail_on_cpu"],
+            verify=options["verify"],
+            vram=options["vram"] or theirs.get("vram"),
+            **where,
+        )
+        checked.append(rows)
+        newest = rows[-1].record
+        if newest.error:
+            echo(f"{printable(newest.input)}: {newest.error}", err=True)
+        return newest.exit_code
+
+    code = _each(paths, check)
     if quiet and output_format == "text":
         from dmlprep.record.run_record import brief_line
 
         echo_lines(brief_line(rows[-1].record) for rows in checked)
     else:
-        _show(checked, output_format, every=target_name == "all", several=len(paths) > 1)
+        _show(checked, output_format, every=target == "all", several=len(paths) > 1)
+    return code
+
+
+def _each(paths: Sequence[Path], work: Callable[[Path], int]) -> int:
+    """Call ``work`` for each model, and return the worst exit code. If there are several, print their errors."""
+    from dmlprep.record.fleet import worst
+
+    code = 0
+    for path in paths:
+        try:
+            code = worst((code, work(path)))
+        except DmlprepError as error:
+            if len(paths) == 1:
+                raise
+            print_error(error)
+            code = worst((code, error.exit_code))
+    return code
+
+
+def _plan(
+    paths: Sequence[Path], options: dict[str, Any], project: Project | None, output_format: str, *, quiet: bool
+) -> int:
+    outlooks: dict[Path, Outlook] = {}
+
+    def plan(path: Path) -> int:
+        wanted = completed(project, path, options, quiet=quiet or output_format == "json")
+        outlooks[path] = api.plan_model(path, **wanted)
+        return int(bool(outlooks[path].refused))
+
+    code = _each(paths, plan)
+    if output_format == "json":
+        import msgspec
+
+        objects = [{"format": 1, "model": str(path), **msgspec.to_builtins(one)} for path, one in outlooks.items()]
+        print_json({"format": 1, "models": objects} if len(paths) > 1 else objects[0])
+        return code
+    from dmlprep.report.outlook_text import in_full, in_one_line
+
+    for number, (path, one) in enumerate(outlooks.items()):
+        lines = [in_one_line(one, str(path))] if quiet else in_full(one, str(path))
+        echo_lines(["", *lines] if number and not quiet else lines)
     return code
 
 
 def _explain(
-    paths: list[Path], node: str, target: str | None, project: Project | None, output_format: str, *, quiet: bool
+    path: Path, node: str, target: str | None, project: Project | None, output_format: str, *, quiet: bool
 ) -> int:
-    if len(paths) > 1 or target == "all" or output_format not in ("text", "json"):
-        fix = "one MODEL, one --target, and --format text or json"
-        raise UsageError("this explains one node of one model for one release", where="--node", fix=f"pass {fix}")
-    path = paths[0]
     target = target or file_options(project, path).get("target", "latest")
     lines = explain_node(path, node, target=target).splitlines()
     if output_format == "json":

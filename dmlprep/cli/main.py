@@ -28,8 +28,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
         "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
-        "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
-        "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
+        "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and what prepare would change."),
         "explain": ("dmlprep.cli.explain", "Explain a finding code, a step, a recipe or a DirectML release."),
     },
     "Prove": {
@@ -62,6 +61,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
 
 MOVED = {
+    ("plan",): "dmlprep check MODEL --plan, dmlprep explain RECIPE",
     ("recipe",): "dmlprep explain recipes, dmlprep explain @vision-fp16",
     ("target",): "dmlprep explain targets, dmlprep explain ort-1.30",
     ("explain", "--node"): "dmlprep check MODEL --node NAME",

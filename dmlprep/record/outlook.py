@@ -1,4 +1,4 @@
-"""Predictions of the result of ``prepare``, for ``plan`` and ``check``."""
+"""Predictions of the result of ``prepare``, for ``check``, with ``--plan`` and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show an outlook, the prediction of the effect of ``prepare``: in full for ``plan MODEL``, in short for ``check``."""
+"""Show an outlook, the predicted effect of ``prepare``: in full for ``check --plan``, in short for ``check``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def in_one_line(outlook: Outlook, model: str) -> str:
 
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
-    """Return the lines of ``plan MODEL``: sizes, steps, placement, memory, moved and staying nodes, and the command."""
+    """Return the lines of ``check --plan``: sizes, steps, placement, memory, moved and staying nodes, the command."""
     lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
     lines += _sizes(outlook)
     lines += ["", "steps:"]

@@ -250,7 +250,7 @@ def _jobs() -> list[Job]:
         ),
         Job("prepare endless", ("prepare", "{work}/endless.onnx", "-o", "{out}", *cpu), _prepared, endless=True),
         Job("check", ("check", "{work}/unet.onnx"), _nothing),
-        Job("plan", ("plan", "{work}/cnn.onnx", "-p", "batch=1"), _nothing),
+        Job("plan", ("check", "--plan", "{work}/cnn.onnx", "-p", "batch=1"), _nothing),
         Job("compare", ("compare", "{work}/cnn.onnx", "{work}/prepared/model.onnx", *cpu), _nothing),
         Job("compare endless", ("compare", "{work}/short.onnx", "{work}/endless.onnx", *cpu), _nothing, endless=True),
         Job(

@@ -75,7 +75,7 @@ def test_a_typo_is_answered_with_the_word_meant(run: Run) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
-@pytest.mark.parametrize("arguments", [["--help"], ["explain", "recipes"], ["explain", "latest"], ["plan"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "recipes"], ["explain", "latest"]])
 def test_a_reader_that_leaves_is_no_failing_model(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -191,7 +191,7 @@ def test_compare(add_model: Path, tmp_path: Path, run: Run) -> None:
         (["explain", "dp501"], "page"),
         (["explain", "501"], "page"),
         (["check", "--node", "Add(a)", "MODEL"], "lines"),
-        (["plan"], "steps"),
+        (["check", "MODEL", "--plan"], "steps"),
         (["check", "MODEL"], "summary"),
         (["doctor", "--no-dml"], "findings"),
     ],
@@ -230,38 +230,49 @@ def test_a_word_of_habit_is_answered_with_the_command_that_does_it(words: tuple[
     assert f"Use: {MOVED[words]}" in done.err
 
 
-def test_plan_as_text_shows_every_option_as_a_recipe_writes_it(run: Run) -> None:
-    done = run("plan", "-r", "@vision-fp16", "--pin", "batch=1", "--set", "parity.dml=off")
-    assert done.code == 0
-    for line in ("     sizes = { batch = 1 }", "     keep_io = true", '     islands = "auto"'):
-        assert line in done.out.splitlines()
-    assert done.out.splitlines()[-1].startswith("then: parity on the CPU, the FP16 emulation (storage); ")
-
-
-def test_plan(tmp_path: Path, run: Run) -> None:
-    done = run(
-        "plan", "--recipe", "@vision-fp16", "--set", "step.fp16.keep_io=false", "--pin", "n=2", "--format", "json"
-    )
-    plan = json.loads(done.out)
-    assert [s["step"] for s in plan["steps"]] == ["pin", "opset", "simplify", "fix-quirks", "fp16"]
-    assert plan["steps"][-1]["options"]["keep_io"] is False
-    assert plan["steps"][0]["options"]["sizes"] == {"n": 2}
-    assert run("plan", "--recipe", tmp_path / "none.toml").code == 2
-
-
 def test_plan_of_a_model_says_what_prepare_would_do(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "gelu.onnx"
     text = '<ir_version: 10, opset_import: ["" : 20]> g (float[n,4] x) => (float[n,4] y) { [g] y = Gelu (x) }'
     onnx.save(onnx.parser.parse_model(text), path)
-    done = run("plan", path)
+    done = run("check", path, "--plan")
     assert done.code == 0
     assert "      1 x Gelu-20  by step opset" in done.out.splitlines()
     assert done.out.splitlines()[-1] == f"run: dmlprep prepare {path} -o out --pin n=1"
-    told = json.loads(run("plan", path, "--pin", "n=3", "--format", "json").out)
+    told = json.loads(run("check", path, "--plan", "--pin", "n=3", "--format", "json").out)
     assert (told["format"], told["sizes"], told["after"]["compute_nodes_on_cpu"]) == (1, {"n": 3}, 0)
     assert "prepare would bring 1 of 1 compute nodes" in run("check", path).out
-    assert run("plan", path, "--pin", "m=3").code == 2
+    assert run("check", path, "--plan", "--pin", "m=3").code == 2
     assert [p.name for p in tmp_path.iterdir()] == ["gelu.onnx"]
+    half = run("check", path, "--plan", "--recipe", "@vision-fp16", "--set", "step.fp16.islands=off", "--pin", "n=1")
+    assert "  5. fp16: " in half.out
+    assert run("check", path, "--plan", "--recipe", tmp_path / "none.toml").code == 2
+
+
+def test_plans_of_several_models(add_model: Path, tmp_path: Path, run: Run) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    done = run("check", "--plan", add_model, bad, add_model, "--format", "json")
+    assert done.code == 2
+    assert "bad.onnx" in done.err
+    assert [one["model"] for one in json.loads(done.out)["models"]] == [str(add_model)]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--plan", "--verify"], "--verify has no effect with --plan"),
+        (["--plan", "--vram", "4GB"], "--vram has no effect with --plan"),
+        (["--plan", "--target", "all"], "this option needs one release"),
+        (["--plan", "--format", "sarif"], "--format text or json"),
+        (["--pin", "batch=1"], "--pin needs --plan"),
+        (["-r", "@vision-fp16"], "--recipe needs --plan"),
+        (["--node", "a", "--plan"], "--plan has no effect with --node"),
+    ],
+)
+def test_options_of_check_that_do_not_fit_together(more: list[str], says: str, add_model: Path, run: Run) -> None:
+    done = run("check", add_model, *more)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
 
 
 def test_report_of_something_else(add_model: Path, run: Run) -> None:
@@ -299,7 +310,7 @@ def test_an_input_that_another_program_has_open(how: str, add_model: Path, tmp_p
     for path, command in (
         (add_model, ("check", add_model)),
         (record, ("report", record)),
-        (recipe, ("plan", "-r", recipe)),
+        (recipe, ("explain", recipe)),
         (tmp_path / "f.npy", ("compare", add_model, add_model, "--feeds", f"x={tmp_path / 'f.npy'}")),
     ):
         if how == "bytes locked" and path == add_model:

@@ -68,7 +68,7 @@ def _sound(done: Done) -> Done:
 def test_of_a_model(labels: list[str], run: Run, tmp_path: Path) -> None:
     model = _model(tmp_path / "m.onnx", labels)
     _sound(run("check", model))
-    _sound(run("plan", model, "--recipe", "@vision-fp16"))
+    _sound(run("check", "--plan", model, "--recipe", "@vision-fp16"))
     _sound(run("check", "--node", f"{labels[3]}3", model))
     assert json.loads(_sound(run("check", model, "--format", "json")).out)["format"] == 1
     jsonschema.validate(json.loads(_sound(run("check", model, "--format", "sarif")).out), SARIF)

@@ -95,8 +95,7 @@ def test_every_command_can_be_quiet() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("plan", MODEL, "-q", "--no-project", "--pin", "batch=1"),
-        ("plan", "-q"),
+        ("check", MODEL, "--plan", "-q", "--no-project", "--pin", "batch=1"),
         ("explain", "DP501", "-q"),
         ("explain", "fp16", "-q"),
         ("explain", "@vision-fp16", "-q"),

@@ -90,7 +90,7 @@ def _check(rng: random.Random, corpus: Corpus) -> _Made:
 
 def _plan(rng: random.Random, corpus: Corpus) -> _Made:
     recipe = rng.choice(("@static-fp32", "@static-fp32", "@denote-only", "@check-only"))
-    return _model(rng, corpus), ["plan", "m.onnx", "-r", recipe, *_pins(rng), *_form(rng, "json")]
+    return _model(rng, corpus), ["check", "--plan", "m.onnx", "-r", recipe, *_pins(rng), *_form(rng, "json")]
 
 
 def _steps(rng: random.Random, corpus: Corpus) -> _Made:
@@ -125,7 +125,8 @@ def _recipe(rng: random.Random, corpus: Corpus) -> _Made:
     files = {"r.toml": mutated_text(rng, parent(rng, corpus.recipes))}
     if rng.random() < 0.5:
         return files, ["explain", "r.toml", *_form(rng, "json")]
-    return {**files, "m.onnx": rng.choice(corpus.models)}, ["plan", "m.onnx", "-r", "r.toml", *_form(rng, "json")]
+    files["m.onnx"] = rng.choice(corpus.models)
+    return files, ["check", "--plan", "m.onnx", "-r", "r.toml", *_form(rng, "json")]
 
 
 def _record(rng: random.Random, corpus: Corpus) -> _Made:
@@ -183,7 +184,7 @@ def _feeds(rng: random.Random, corpus: Corpus) -> _Made:
 def _options(rng: random.Random, corpus: Corpus) -> _Made:
     """A good model and bad options."""
     files = {"m.onnx": rng.choice(corpus.models)}
-    word = rng.choice(("check", "plan", "prepare"))
+    word = rng.choice(("check", "check --plan", "prepare"))
     value = rng.choice((text(rng)[:2000], str(integer(rng, 80)), "nan", "[" * 2000, "9" * 5000, "{}", "[1]"))
     fields = (
         "parity.seeds",
@@ -196,7 +197,7 @@ def _options(rng: random.Random, corpus: Corpus) -> _Made:
     )
     given = {
         "check": ["--target", value],
-        "plan": rng.choice((["--set", f"{rng.choice(fields)}={value}"], ["--pin", value], ["-r", value])),
+        "check --plan": rng.choice((["--set", f"{rng.choice(fields)}={value}"], ["--pin", value], ["-r", value])),
         "prepare": [
             "-o",
             rng.choice(("out", value, "m.onnx", "out.onnx")),
@@ -208,7 +209,7 @@ def _options(rng: random.Random, corpus: Corpus) -> _Made:
     limit = rng.choice(("onnx_seconds", "onnx_bytes", "made_bytes", "made_nodes"))
     most = rng.choice((value, "inf", str(integer(rng, 80)), "16", "0.5"))
     before = ["--limit", f"{limit}={most}"] if rng.random() < 0.3 else []
-    return files, [*before, word, "m.onnx", *given[word]]
+    return files, [*before, *word.split(), "m.onnx", *given[word]]
 
 
 def _explain(rng: random.Random, corpus: Corpus) -> _Made:
@@ -350,7 +351,7 @@ def _names(rng: random.Random, corpus: Corpus) -> _Made:
     place = f"./{name}"
     commands = (
         ["check", place, *_form(rng, "json", "sarif")],
-        ["plan", place, "-r", "@static-fp32"],
+        ["check", "--plan", place, "-r", "@static-fp32"],
         ["prepare", place, "-o", "out", "-r", "@denote-only", *_UNPROVED],
         ["prepare", place, "-o", f"out/{name}", "-r", "@denote-only", *_UNPROVED],
         ["init", place, "--yes", "-o", "made.toml", "--for", rng.choice(("cmake", "msbuild", "github"))],

@@ -1,4 +1,4 @@
-"""Rank candidates offline: run the steps of each on a copy of the graph, as ``plan MODEL`` does, without proofs.
+"""Rank candidates offline: run the steps of each on a copy of the graph, as ``check --plan`` does, without proofs.
 
 Candidates share their first steps. So each step runs once for all that have the same graph and options there, and equal
 graphs are merged. First the opsets are tried; only the best of them run the later, more expensive steps.

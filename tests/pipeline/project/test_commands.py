@@ -55,8 +55,8 @@ def test_the_command_line_goes_over_the_file(folder: Path, run: Run) -> None:
     done = run("prepare", "models/residual_cnn.onnx", "-o", "out", "-r", "@static-fp32", *quick)
     assert "dmlprep.toml: pins batch=1" in done.err
     assert json.loads((folder / "out/run.json").read_text())["recipe"] == "@static-fp32"
-    assert "recipe @vision-fp16" in run("plan", "models/residual_cnn.onnx").out
-    assert "recipe @static-fp32" in run("plan", "models/residual_cnn.onnx", "--no-project").out
+    assert "recipe @vision-fp16" in run("check", "--plan", "models/residual_cnn.onnx").out
+    assert "recipe @static-fp32" in run("check", "--plan", "models/residual_cnn.onnx", "--no-project").out
     (folder / "other.toml").write_text('target = "ort-1.20"')
     assert "(ort-1.20)" in run("check", "models/residual_cnn.onnx", "-q", "--project", "other.toml").out
     assert "(ort-1.30)" in run("check", "models/residual_cnn.onnx", "-q", "--no-project").out
@@ -70,7 +70,7 @@ def test_what_is_missing_is_said(folder: Path, run: Run) -> None:
     assert (done.code, "'--out'" in done.err) == (2, True)
     (folder / "dmlprep.toml").write_text('[models."gone/*.onnx"]\n')
     assert "names no existing model" in run("prepare").err
-    assert "contradict" in run("plan", "models/half_cnn.onnx", "--project", "dmlprep.toml", "--no-project").err
+    assert "contradict" in run("check", "models/half_cnn.onnx", "--project", "dmlprep.toml", "--no-project").err
 
 
 def test_models_that_cannot_be_read_do_not_stop_the_others(folder: Path, run: Run) -> None:
