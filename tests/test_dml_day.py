@@ -102,7 +102,7 @@ def test_candidates_of_tune_run_from_a_kit_and_the_choice_is_prepared(tmp_path: 
     line = [sys.executable, "run.py"]
     ran = subprocess.run(line, cwd=tmp_path / "there", capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    done = _dmlprep("kit", "choose", tmp_path / "there" / "result.zip", "--kit", kit, "-o", tuned)
+    done = _dmlprep("tune", "--from-kit", tmp_path / "there" / "result.zip", "--kit", kit, "-o", tuned)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "dml on windows" in tuned.read_text(encoding="utf-8")
     assert "a software device: not the times of a GPU" in done.stdout

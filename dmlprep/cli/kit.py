@@ -125,29 +125,6 @@ def pack(
     return 0
 
 
-@command.command("choose")
-@click.argument("result", type=PATH)
-@option("--kit", type=PATH, required=True, help="The kit.zip that you sent, from dmlprep tune.")
-@option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
-@option("--key", type=PATH, help="Your private key, as for verify.")
-@prepare_options(*METRIC)
-@option("--force", is_flag=True, help="Replace an existing recipe.")
-@output_options("text", "json")
-def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
-    """Choose the best candidate of a kit from dmlprep tune, by the RESULT from the other machine.
-
-    dmlprep compares the outputs of each candidate again. If a GPU ran them, the times decide.
-
-    Exit codes: 0 a candidate was chosen; 1 all candidates compute wrong results. 2 the result is damaged, edited, of
-    another kit, or not signed as --key needs. 3 no candidate ran, or the inputs prove nothing.
-    """
-    from dmlprep.cli.tune import show_tuning
-
-    tuning = api.choose_kit(result, out=out, **options)
-    show_tuning(tuning, out, output_format, quiet=quiet)
-    return tuning.exit_code
-
-
 @command.command("verify")
 @click.argument("result", type=PATH)
 @option("--kit", type=PATH, required=True, help="The kit.zip that you sent.")

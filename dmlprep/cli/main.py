@@ -64,6 +64,7 @@ MOVED = {
     ("plan",): "dmlprep check MODEL --plan, dmlprep explain RECIPE",
     ("recipe",): "dmlprep explain recipes, dmlprep explain @vision-fp16",
     ("target",): "dmlprep explain targets, dmlprep explain ort-1.30",
+    ("kit", "choose"): "dmlprep tune --from-kit RESULT --kit KIT",
     ("explain", "--node"): "dmlprep check MODEL --node NAME",
 }
 """Words of a command line that people might try -> the command that does this."""

@@ -67,7 +67,7 @@ def fit_mode(mode: str, active: bool, *, needs: Iterable[str] = (), excludes: It
     for param in context.command.params:
         default = context.get_parameter_source(param.name or "") is ParameterSource.DEFAULT
         if param.name in wrong and not default:
-            flag = max(param.opts, key=len)
+            flag = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
             if active:
                 raise UsageError(f"{flag} has no effect with {mode}", fix="remove one of the two")
             raise UsageError(f"{flag} needs {mode}", fix=f"add {mode}, or remove {flag}")

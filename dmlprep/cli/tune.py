@@ -13,6 +13,7 @@ from dmlprep.cli.options import (
     METRIC,
     PATH,
     completed,
+    fit_mode,
     option,
     output_options,
     prepare_options,
@@ -21,6 +22,7 @@ from dmlprep.cli.options import (
 )
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.values import Number
+from dmlprep.core.errors import UsageError
 from dmlprep.portable.bounds import MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -28,9 +30,12 @@ if TYPE_CHECKING:
 
 _MOST_PROVED = 64
 
+_FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet", "output_format"})
+"""Options that apply to ``--from-kit``."""
+
 
 @click.command("tune")
-@click.argument("model", type=PATH)
+@click.argument("model", type=PATH, required=False)
 @option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
 @option(
     "-r",
@@ -72,16 +77,24 @@ _MOST_PROVED = 64
 @option(
     "--kit",
     type=PATH,
-    help="Prove --top candidates, and pack those that pass into this zip. A Windows machine times them, then dmlprep "
-    "kit choose picks the best.",
+    help="Prove --top candidates, and pack those that pass into this zip, for a Windows machine to time. With "
+    "--from-kit: the zip that you sent.",
+)
+@option(
+    "--from-kit RESULT",
+    "result",
+    type=PATH,
+    help="Choose by the result.zip of that machine, without MODEL. dmlprep compares all outputs again, and the times "
+    "of a GPU decide.",
 )
 @option("--key", type=PATH, help="Your private key, as for dmlprep kit.")
 @option("--force", is_flag=True, help="Replace existing files.")
 @project_options
 @output_options("text", "json")
 def command(
-    model: Path,
+    model: Path | None,
     out: Path | None,
+    result: Path | None,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -94,13 +107,25 @@ def command(
     dmlprep tune model.onnx --pin batch=1 -o tuned.toml
     dmlprep tune model.onnx --pin batch=1 --bench --device dml --gpu auto
     dmlprep prepare model.onnx -o out/ --recipe tuned.toml
+    dmlprep tune --from-kit result.zip --kit kit.zip -o tuned.toml
 
     dmlprep tries opsets, FP32 and FP16, com.microsoft's operators and fused forms. It ranks them by nodes on the CPU,
     fused partitions, copies between CPU and GPU, and bytes. Then it prepares and proves the best as prepare does.
 
-    Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good. 2 bad command, recipe or input.
-    3 a required check could not run, or its inputs prove nothing.
+    Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good. 2 bad command, recipe or input, or a
+    result that is damaged, edited, of another kit or not signed. 3 a required check could not run, or its inputs prove
+    nothing.
     """
+    if result is not None:
+        excludes = {param.name or "" for param in click.get_current_context().command.params} - _FROM_KIT
+        fit_mode("--from-kit", active=True, excludes=excludes)
+        if options["kit"] is None:
+            raise UsageError("the kit that you sent is missing", where="--from-kit", fix="add --kit kit.zip")
+        tuning = api.choose_kit(result, out=out, **{name: options[name] for name in _FROM_KIT & options.keys()})
+        show_tuning(tuning, out, output_format, quiet=quiet)
+        return tuning.exit_code
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL', or --from-kit RESULT.")
     from dmlprep.cli.console import ProgressObserver
 
     with ProgressObserver(quiet) as observer:
@@ -110,7 +135,7 @@ def command(
     show_tuning(tuning, out, output_format, quiet=quiet)
     if options["kit"] is not None and tuning.exit_code == 0:
         wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
-        echo(f"{wrote}; then: dmlprep kit choose result.zip --kit {options['kit']}", err=output_format == "json")
+        echo(f"{wrote}; then: dmlprep tune --from-kit result.zip --kit {options['kit']}", err=output_format == "json")
     return tuning.exit_code
 
 

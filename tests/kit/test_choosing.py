@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import dmlprep
-from dmlprep.cli.main import cli
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.record.speed import ON_CPU
 from dmlprep.record.tuning import PLACEMENT, TIME
@@ -154,8 +153,24 @@ def test_a_kit_of_one_model_and_a_key(made: Path, tmp_path: Path) -> None:
 
 def test_the_command(sent: Path, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "tuned.toml"
-    done = run("kit", "choose", sent / "result.zip", "--kit", sent / "kit.zip", "-o", out)
+    done = run("tune", "--from-kit", sent / "result.zip", "--kit", sent / "kit.zip", "-o", out)
     assert done.code == 0, done.err
     assert ON_CPU in done.out
     assert f"wrote {out}" in done.out
-    assert "choose" in cli.get_command(None, "kit").commands  # type: ignore[arg-type,union-attr]
+    again = run("tune", "--from-kit", sent / "result.zip", "--kit", sent / "kit.zip", "-o", out, "--force", "-q")
+    assert (again.code, again.out.count("\n")) == (0, 1), again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--from-kit", "result.zip"], "add --kit kit.zip"),
+        (["--from-kit", "result.zip", "--kit", "kit.zip", "m.onnx"], "MODEL has no effect with --from-kit"),
+        (["--from-kit", "result.zip", "--kit", "kit.zip", "--top", "2"], "--top has no effect with --from-kit"),
+        ([], "Missing argument 'MODEL', or --from-kit RESULT."),
+    ],
+)
+def test_what_does_not_fit_a_result(words: list[str], says: str, run: Run) -> None:
+    done = run("tune", *words)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
