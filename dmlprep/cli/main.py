@@ -42,7 +42,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Many models and sizes": {
         "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
-        "buckets": ("dmlprep.cli.buckets", "Choose a few sizes for prepare --bucket from a log of requests."),
     },
     "Ship": {
         "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
@@ -62,6 +61,7 @@ COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items(
 
 MOVED = {
     ("plan",): "dmlprep check MODEL --plan, dmlprep explain RECIPE",
+    ("buckets",): "dmlprep prepare MODEL --bucket-log LOG",
     ("recipe",): "dmlprep explain recipes, dmlprep explain @vision-fp16",
     ("target",): "dmlprep explain targets, dmlprep explain ort-1.30",
     ("kit", "choose"): "dmlprep tune --from-kit RESULT --kit KIT",

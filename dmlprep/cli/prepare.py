@@ -12,6 +12,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.projects import result_places
+from dmlprep.cli.bucket_log import bucket_log_options, choose_buckets
 from dmlprep.cli.options import (
     DEVICE,
     METRIC,
@@ -54,8 +55,9 @@ if TYPE_CHECKING:
     multiple=True,
     callback=lambda context, option, texts: [read_bucket(text) for text in texts],
     help="Write a static graph for these sizes. All buckets share one data file (docs/buckets.md), and --pin applies "
-    "to each. dmlprep buckets finds sizes from a log.",
+    "to each.",
 )
+@bucket_log_options
 @prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
 @option("--record", "record_to", type=PATH, help="Write the run's record here as well, also when the run fails.")
 @option("--html", type=PATH, help="Write an HTML report, also when the model is refused (docs/report.md).")
@@ -72,6 +74,8 @@ def command(
     models: tuple[Path, ...],
     out: Path | None,
     buckets: list[dict[str, int]],
+    log: Path | None,
+    list_only: bool,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -86,6 +90,7 @@ def command(
     dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
     dmlprep prepare models/*.onnx -o out/ --pin batch=1
     dmlprep prepare model.onnx -o out/ --bucket height=512,width=512 --bucket height=768,width=512
+    dmlprep prepare model.onnx -o out/ --bucket-log sizes.log --bucket-count 3
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
     Exit codes: 0 written and proved; 1 a step refused the model, parity failed, or DirectML is known to fail on the
@@ -97,6 +102,12 @@ def command(
     from dmlprep.core.text.shell import command_line
     from dmlprep.record.fleet import worst
 
+    chosen = choose_buckets(log, options)
+    if chosen is not None:
+        if list_only:
+            chosen.show_list(output_format, quiet=quiet)
+            return 0
+        buckets = chosen.buckets
     project = the_project(project_file, no_project)
     if not models and project is None:
         raise click.UsageError("Missing argument 'MODEL', and no project file (dmlprep init writes one).")
@@ -105,6 +116,9 @@ def command(
     views = _Views(*(options.pop(name) for name in ("record_to", "html", "depfile", "depfile_format")))
     views.check("model" if several else "bucket" if buckets else "")
     in_full = not quiet and output_format == "text"
+    if chosen is not None and in_full:
+        chosen.show()
+        echo()
     typed = command_line("dmlprep", *sys.argv[1:])
     records: list[RunRecord] = []
     code = 0

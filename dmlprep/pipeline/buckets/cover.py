@@ -94,7 +94,7 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         if chosen.waste <= waste:
             return chosen
     what = f"no set of at most {MOST_BUCKETS} buckets pads so little: the best pads to {chosen.waste:.4g} times"
-    raise UsageError(what, where="waste", fix="allow more padding (--waste), or omit --multiple")
+    raise UsageError(what, where="waste", fix="allow more padding (--bucket-waste), or omit --bucket-multiple")
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:

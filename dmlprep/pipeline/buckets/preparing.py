@@ -81,7 +81,7 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
     if not buckets or not all(buckets):
         raise UsageError("a bucket has no sizes", where=where, fix="write DIM=SIZE,DIM=SIZE (batch=1,height=512)")
     if len(buckets) > MOST_BUCKETS:
-        fix = f"pass at most {MOST_BUCKETS}; dmlprep buckets finds the few that cover a log"
+        fix = f"pass at most {MOST_BUCKETS}; prepare --bucket-log chooses the few that cover a log"
         raise UsageError(f"{len(buckets)} buckets are too many", where=where, fix=fix)
     names = list(buckets[0])
     if both := next((name for name in names if name in pins), ""):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dmlprep.core.errors import InputError
 from dmlprep.pipeline.buckets import read_log
+from tests.fixtures_index import fixture
 from tests.in_process import Run
 
 
@@ -80,15 +81,31 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
 
 def test_the_command_prints_options_for_prepare(tmp_path: Path, run: Run) -> None:
     log = _log(tmp_path, "height=480 width=640\nheight=500 width=640\nheight=1024 width=1024\n")
-    done = run("buckets", log, "--count", "2", "--multiple", "64")
+    choose = ("prepare", "--bucket-list", "--bucket-log", log)
+    done = run(*choose, "--bucket-count", "2", "--bucket-multiple", "64")
     assert done.code == 0, done.err
     assert "3 requests of 3 sizes" in done.out
     assert "2 buckets: padding adds 1.7 % on average and 6.7 % at most; a better set might exist" in done.out
     options = done.out.splitlines()[-1].replace('"', "")  # a shell of Windows takes a comma as its own
     assert options == "--bucket height=512,width=640 --bucket height=1024,width=1024"
-    assert run("buckets", log, "-q").out.count("--bucket ") == 2
-    made = json.loads(run("buckets", log, "--waste", "1", "--format", "json").out)
+    assert run(*choose, "-q").out.count("--bucket ") == 2
+    made = json.loads(run(*choose, "--bucket-waste", "1", "--format", "json").out)
     assert (made["dimensions"], made["cover"]["waste"], len(made["cover"]["buckets"])) == (["height", "width"], 1, 3)
-    both = run("buckets", log, "--waste", "2", "--count", "2")
+    both = run(*choose, "--bucket-waste", "2", "--bucket-count", "2")
     assert (both.code, "remove one of the two" in both.err) == (2, True)
-    assert run("buckets", tmp_path / "none.log").code == 2
+    assert run("prepare", "--bucket-list", "--bucket-log", tmp_path / "none.log").code == 2
+    assert "--bucket-count needs --bucket-log" in run("prepare", "m.onnx", "--bucket-count", "2").err
+    assert "--bucket has no effect with --bucket-log" in run(*choose, "--bucket", "height=2").err
+
+
+def test_prepare_chooses_the_buckets_and_writes_them(tmp_path: Path, run: Run) -> None:
+    log = _log(tmp_path, "batch=3\nbatch=4\nbatch=4\nbatch=9\n")
+    prepare = ("prepare", fixture("residual_cnn").path, "--device", "cpu", "--bucket-log", log, "--bucket-count", "2")
+    done = run(*prepare, "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert done.out.startswith("4 requests of 3 sizes\n\nbucket")
+    assert "this is optimal\n\nbucket batch4:" in done.out
+    written = json.loads((tmp_path / "out/buckets.json").read_bytes())
+    assert [one["sizes"] for one in written["buckets"]] == [{"batch": 4}, {"batch": 9}]
+    records = json.loads(run(*prepare, "-o", tmp_path / "other", "--format", "json").out)
+    assert [Path(one["output"]).name for one in records] == ["batch4.onnx", "batch9.onnx"]
