@@ -126,6 +126,16 @@ def test_explain_a_code() -> None:
         dmlprep.explain("DP999")
 
 
+def test_explain_other_names(run: Run) -> None:
+    for words in (("fp16",), ("@vision-fp16",), ("1.24",), ("1.20", "1.24"), ("targets",)):
+        assert run("explain", *words).out == dmlprep.explain(*words)
+    text = dmlprep.explain("ort-1.24", operator="Conv")
+    assert "  Conv: 1, 11\n" in text
+    assert "  Relu: " not in text
+    with pytest.raises(UsageError, match="unknown target"):
+        dmlprep.explain("fp16", "ort-1.24")
+
+
 def test_explain_a_node(run: Run) -> None:
     node = dmlprep.check(NEW).findings[0].node
     text = dmlprep.explain_node(NEW, node)
