@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -99,7 +99,7 @@ def command(
     no_project: bool,
     quiet: bool,
     output_format: str,
-    **options: object,
+    **options: Any,
 ) -> int:
     """Find the best recipe for MODEL on DirectML.
 
@@ -121,7 +121,7 @@ def command(
         fit_mode("--from-kit", active=True, excludes=excludes)
         if options["kit"] is None:
             raise UsageError("the kit that you sent is missing", where="--from-kit", fix="add --kit kit.zip")
-        tuning = api.choose_kit(result, out=out, **{name: options[name] for name in _FROM_KIT & options.keys()})
+        tuning = api.choose_kit(result, out=out, **{name: options[name] for name in options.keys() & _FROM_KIT})
         show_tuning(tuning, out, output_format, quiet=quiet)
         return tuning.exit_code
     if model is None:
