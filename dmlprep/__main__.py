@@ -1,5 +1,5 @@
 """``python -m dmlprep``."""
 
-from dmlprep.cli.main import main
+from dmlprep.cli.start import main
 
 main()

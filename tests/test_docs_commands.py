@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 import dmlprep
-from dmlprep.cli.main import COMMANDS, cli
+from dmlprep.cli.help import COMMANDS
+from dmlprep.cli.main import cli
 from dmlprep.core.errors import DmlprepError
 from dmlprep.passes import CATALOG, find_pass
 from dmlprep.pipeline.recipe import ParitySettings, make_plan, parse_recipe

@@ -66,7 +66,7 @@ def plan_model(
 def check(
     path: str | Path,
     *,
-    target: str = "latest",
+    target: str | None = None,
     fail_on_cpu: bool = False,
     verify: bool = False,
     vram: str | int | None = None,
@@ -80,7 +80,8 @@ def check(
 
     Args:
         path: the model.
-        target: a name of ``dmlprep explain targets``.
+        target: a name of ``dmlprep explain targets``; ``None``: the release that is installed here, otherwise the
+            latest. ``target_reason`` of the record then gives the reason.
         fail_on_cpu: True to set ``exit_code`` 1 if a compute node would run on the CPU. Nodes that only compute shapes
             may run there.
         verify: True to open a real DirectML session, and to compare the device of each node with the prediction.
@@ -123,7 +124,7 @@ def check_releases(path: str | Path) -> dict[str, RunRecord]:
 
 def examine(
     path: str | Path,
-    target: str = "latest",
+    target: str | None = None,
     *,
     fail_on_cpu: bool = False,
     verify: bool = False,
@@ -140,22 +141,28 @@ def examine(
     from dmlprep.directml.targets import find_target, target_names
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.pipeline.check import check_model
+    from dmlprep.runtime.default_target import default_target
 
+    reason = ""
+    if target is None:
+        target, reason = default_target()
     if target == "all" and verify:
         raise UsageError("--verify compares with the single installed release", fix="remove --target all")
     targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
     session = Adapter(**where).resolve("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
-    return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
+    rows = check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
+    rows[-1].record.target_reason = reason
+    return rows
 
 
-def explain_node(path: str | Path, node: str, *, target: str = "latest") -> str:
+def explain_node(path: str | Path, node: str, *, target: str | None = None) -> str:
     """Explain the placement of one node of a model: each rule, the device, and the advice of ``check``.
 
     Args:
         path: the model.
         node: the node's name; for a node in a subgraph, with the path of the subgraph (``If_3/then_branch/Add_1``).
-        target: a name of ``dmlprep explain targets``.
+        target: a name of ``dmlprep explain targets``; ``None`` as in ``check``.
 
     Returns:
         plain text, with a rule in each line.
@@ -167,8 +174,10 @@ def explain_node(path: str | Path, node: str, *, target: str = "latest") -> str:
     start_worker()
     from dmlprep.directml.targets import find_target
     from dmlprep.pipeline.check import explain_node as lines
+    from dmlprep.runtime.default_target import default_target
 
-    return "".join(f"{printable(line)}\n" for line in lines(Path(path), node, find_target(target)))
+    release = find_target(target or default_target()[0])
+    return "".join(f"{printable(line)}\n" for line in lines(Path(path), node, release))
 
 
 @contextmanager

@@ -314,3 +314,10 @@ def find_target(name: str = "latest") -> Target:
     from dmlprep.directml.targets import find_target as find
 
     return find(name)
+
+
+def default_target() -> tuple[str, str]:
+    """Return the name of the target that applies if none is set, and the reason as a clause."""
+    from dmlprep.runtime.default_target import default_target as default
+
+    return default()

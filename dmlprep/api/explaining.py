@@ -141,6 +141,7 @@ def _recipe(name: str) -> Explanation:
         "recipe": plan.recipe.name,
         "doc": plan.recipe.doc,
         "target": plan.target.name,
+        "target_reason": plan.target_reason,
         "steps": [
             {
                 "step": step.name,
@@ -274,9 +275,10 @@ def _recipes() -> Explanation:
 
 def _releases() -> Explanation:
     from dmlprep.report.reference_text import list_releases
+    from dmlprep.runtime.default_target import default_target
 
     rows = [_facts(one) for kind in _SOURCES for one in list_targets(kind)]
-    return Explanation(list_releases(rows, find_target().name), [row["name"] for row in rows], rows)
+    return Explanation(list_releases(rows, find_target().name, *default_target()), [row["name"] for row in rows], rows)
 
 
 def _list(data: dict[str, Any], lines: Iterable[str]) -> Explanation:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from dmlprep.record.generation import GenaiProof
 
 
-def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
+def genai_check(folder: str | Path, *, target: str | None = None, vram: str | int | None = None) -> RunRecord:
     """Report the problems of a folder for onnxruntime-genai, and which nodes of its models DirectML runs.
 
     Nothing is edited, no model runs, and no weights are read.
 
     Args:
         folder: a folder with a genai_config.json.
-        target: a name of ``dmlprep explain targets``.
+        target: a name of ``dmlprep explain targets``; ``None`` as in ``check``.
         vram: memory of the device (``"4GB"``, or a number of bytes). A finding reports that the weights and the
             cache do not fit.
 
@@ -41,14 +41,18 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
     return examine_folder(folder, target=target, vram=vram).combined()
 
 
-def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
+def examine_folder(folder: str | Path, *, target: str | None = None, vram: str | int | None = None) -> FolderCheck:
     """Run ``genai_check`` with the same arguments, and return its record together with those of each model."""
     start_worker()
     from dmlprep.directml.targets import find_target
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.checking import check_folder
+    from dmlprep.runtime.default_target import default_target
 
-    return check_folder(Path(folder), find_target(target), vram=None if vram is None else vram_bytes(vram))
+    name, reason = (target, "") if target else default_target()
+    checked = check_folder(Path(folder), find_target(name), vram=None if vram is None else vram_bytes(vram))
+    checked.record.target_reason = reason
+    return checked
 
 
 def genai_prepare(

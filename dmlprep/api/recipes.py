@@ -26,7 +26,8 @@ def plan(
         recipe: a built-in recipe (``@vision-fp16``) or a path.
         pins: sizes to fix, in elements: by dimension name (``batch``), or by input and axis (``pixel_values:0``). And
             values of inputs to fix, by input name and a colon (``sr:``): a number, a truth value, a text, or lists.
-        target: a name of ``dmlprep explain targets``, which replaces the recipe's target; ``None`` keeps that one.
+        target: a name of ``dmlprep explain targets``, which replaces the recipe's target; ``None`` keeps that one. A
+            recipe without a target is for the release that is installed here, otherwise for the latest.
         settings: recipe fields to override (``{"step.fp16.keep_io": False}``).
 
     Returns:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def tune(
     path: str | Path,
     *,
-    recipes: Sequence[str | Path] = ("@static-fp32", "@vision-fp16"),
+    recipes: Sequence[str | Path] | None = None,
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Mapping[str, object] | None = None,
@@ -47,7 +47,8 @@ def tune(
 
     Args:
         path: the model.
-        recipes: recipes to start from; the search does not change settings that they contain.
+        recipes: recipes to start from; the search does not change settings that they contain. ``None``:
+            ``@static-fp32`` and the FP16 recipe that ``init_project`` would choose.
         pins, target, settings: as in ``plan``; the resulting recipe contains the pins. A setting needs to fit only
             one of the ``recipes``; for the others it has no effect.
         io: element types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try
@@ -82,7 +83,7 @@ def tune(
     from dmlprep.core.files.writing import write_file
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline.observer import Observer
-    from dmlprep.pipeline.tuning import TuneRequest, base_recipes
+    from dmlprep.pipeline.tuning import TuneRequest, base_recipes, usual_recipes
     from dmlprep.pipeline.tuning import tune as run
 
     for written in (out, kit):
@@ -92,10 +93,11 @@ def tune(
         raise UsageError("kit needs a proof, which offline skips", where="kit, offline", fix="remove one of the two")
     session = Session(**where)
     proof = session.proof
+    starts = usual_recipes(Path(path)) if recipes is None else list(map(str, recipes))
     result = run(
         TuneRequest(
             Path(path),
-            base_recipes([str(recipe) for recipe in recipes], target, settings),
+            base_recipes(starts, target, settings),
             dict(pins or {}),
             io,
             only_directml,

@@ -20,7 +20,7 @@ _NARROWEST = 60
 
 
 def out() -> Console:
-    """Return the console for results on stdout: no colour in a pipe or with NO_COLOR, no wrapping outside terminals."""
+    """Return the console for results on stdout: no wrapping outside terminals, and colours as in ``has_colour``."""
     if not sys.stdout.isatty():
         return PlainConsole(file=own(sys.stdout), soft_wrap=True, width=PIPED)
     console = PlainConsole(file=own(sys.stdout), text_width=get_terminal_size().columns)

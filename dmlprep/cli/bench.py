@@ -19,6 +19,7 @@ from dmlprep.cli.options import (
     prepare_options,
     sizes_option,
     time_limit_option,
+    verbose_option,
 )
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say
 from dmlprep.cli.values import Number, read_sizes
@@ -52,9 +53,16 @@ if TYPE_CHECKING:
 @time_limit_option(600.0, "Time limit for one load or run.")
 @option("--html", type=PATH, help="Write a report as one HTML file, with a chart.")
 @option("--force", is_flag=True, help="Replace the HTML file.")
+@verbose_option
 @output_options("text", "json")
 def command(
-    models: tuple[Path, ...], html: Path | None, force: bool, quiet: bool, output_format: str, **options: Any
+    models: tuple[Path, ...],
+    html: Path | None,
+    force: bool,
+    verbose: bool,
+    quiet: bool,
+    output_format: str,
+    **options: Any,
 ) -> int:
     """Time MODELS side by side, on the same inputs.
 
@@ -72,7 +80,7 @@ def command(
         check_output(html, force=force)
     with progress_line(quiet) as progress:
         measurement = api.bench(*models, progress=progress, **options)
-    _show(measurement, output_format, quiet)
+    _show(measurement, output_format, quiet, verbose)
     if html is not None:
         from dmlprep.report.html import write_html
 
@@ -84,7 +92,7 @@ def command(
     return measurement.exit_code
 
 
-def _show(measurement: Bench, output_format: str, quiet: bool) -> None:
+def _show(measurement: Bench, output_format: str, quiet: bool, verbose: bool) -> None:
     if output_format == "json":
         print_json(measurement)
         return
@@ -96,4 +104,6 @@ def _show(measurement: Bench, output_format: str, quiet: bool) -> None:
     from dmlprep.cli.bars import out
     from dmlprep.report.speed import show_bench
 
-    show_bench(measurement, out())
+    show_bench(measurement, out(), verbose=verbose)
+    if not verbose:
+        echo("details: -v, or the report (--html FILE)")

@@ -10,6 +10,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.checking import explain_node
+from dmlprep.api.devices import default_target
 from dmlprep.api.projects import file_options
 from dmlprep.cli.options import (
     ADAPTER,
@@ -23,8 +24,17 @@ from dmlprep.cli.options import (
     project_options,
     targets,
     the_project,
+    verbose_option,
 )
-from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json, print_json_text
+from dmlprep.cli.output import (
+    echo,
+    echo_coloured,
+    echo_commands,
+    echo_lines,
+    print_error,
+    print_json,
+    print_json_text,
+)
 from dmlprep.core.errors import DmlprepError, UsageError
 from dmlprep.portable.printable import printable
 
@@ -43,7 +53,7 @@ _ONLY_PLAN = ("recipe", "pins", "settings")
     "--target NAME",
     shell_complete=targets,
     help="DirectML release (dmlprep explain targets), or all for a table of all releases. Default: the release in the "
-    "project file, otherwise latest.",
+    "project file, otherwise the one that is installed here, otherwise the latest.",
 )
 @option(
     "--fail-on-cpu",
@@ -61,6 +71,7 @@ _ONLY_PLAN = ("recipe", "pins", "settings")
 )
 @prepare_options(*_ONLY_PLAN)
 @project_options
+@verbose_option
 @output_options("text", "json", "sarif", "github")
 def command(
     models: tuple[Path, ...],
@@ -69,6 +80,7 @@ def command(
     plan: bool,
     project_file: Path | None,
     no_project: bool,
+    verbose: bool,
     quiet: bool,
     output_format: str,
     **options: Any,
@@ -90,9 +102,11 @@ def command(
     in this order: 70, 2, 1, 3, 0.
     """
     from dmlprep.api.checking import examine
+    from dmlprep.api.preparing import start_worker
 
     fit_mode("--node", node is not None, excludes=("plan", *_ONLY_CHECK))
     fit_mode("--plan", plan, needs=_ONLY_PLAN, excludes=_ONLY_CHECK)
+    start_worker()
     project = the_project(project_file, no_project)
     paths = given_models(models)
     if plan or node is not None:
@@ -111,7 +125,7 @@ def command(
         where = {name: options[name] for name in ADAPTER}
         rows = examine(
             path,
-            target or theirs.get("target", "latest"),
+            target or theirs.get("target"),
             fail_on_cpu=options["fail_on_cpu"],
             verify=options["verify"],
             vram=options["vram"] or theirs.get("vram"),
@@ -129,7 +143,7 @@ def command(
 
         echo_lines(brief_line(rows[-1].record) for rows in checked)
     else:
-        _show(checked, output_format, every=target == "all", several=len(paths) > 1)
+        _show(checked, output_format, every=target == "all", several=len(paths) > 1, verbose=verbose)
     return code
 
 
@@ -177,7 +191,7 @@ def _plan(
 def _explain(
     path: Path, node: str, target: str | None, project: Project | None, output_format: str, *, quiet: bool
 ) -> int:
-    target = target or file_options(project, path).get("target", "latest")
+    target = target or file_options(project, path).get("target") or default_target()[0]
     lines = explain_node(path, node, target=target).splitlines()
     if output_format == "json":
         print_json({"model": str(path), "node": node, "target": target, "lines": lines})
@@ -186,7 +200,7 @@ def _explain(
     return 0
 
 
-def _show(checked: list[list[Examined]], output_format: str, *, every: bool, several: bool) -> None:
+def _show(checked: list[list[Examined]], output_format: str, *, every: bool, several: bool, verbose: bool) -> None:
     if output_format == "json":
         from dmlprep.report import placement_json
 
@@ -201,14 +215,19 @@ def _show(checked: list[list[Examined]], output_format: str, *, every: bool, sev
         from dmlprep.report import github
 
         echo_commands(line for rows in checked for r in rows for line in github.annotation_lines(r.record))
+    elif not verbose and not every:
+        from dmlprep.report.placement_text import summary
+
+        texts = [summary(rows[0].record) for rows in checked]
+        echo_coloured([*(line for text, _ in texts for line in text), *dict.fromkeys(end for _, end in texts)])
     else:
         from dmlprep.report.placement_text import by_release, lines
 
-        texts = [
+        tables = [
             by_release(rows[0].record.input, [(r.target, r.record, r.placement) for r in rows])
             if every
             else lines(rows[0].record, rows[0].placement, rows[0].target)
             for rows in checked
         ]
-        for number, text in enumerate(texts):
-            echo_lines(["", *text] if number else text)
+        for number, table in enumerate(tables):
+            echo_lines(["", *table] if number else table)

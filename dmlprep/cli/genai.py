@@ -136,14 +136,12 @@ def _show_use(record: RunRecord) -> None:
 @option(
     "--target NAME",
     "target_name",
-    default="latest",
     shell_complete=targets,
-    help="DirectML release (dmlprep explain targets). Default: latest.",
-    show_default=False,
+    help="DirectML release (dmlprep explain targets). Default: the one that is installed here, otherwise the latest.",
 )
 @prepare_options("vram")
 @output_options("text", "json", "sarif", "github")
-def check(folder: Path, target_name: str, vram: str | None, quiet: bool, output_format: str) -> int:
+def check(folder: Path, target_name: str | None, vram: str | None, quiet: bool, output_format: str) -> int:
     """Show the problems of FOLDER, a language model for onnxruntime-genai, and which nodes DirectML runs.
 
     dmlprep compares genai_config.json with the fields that onnxruntime-genai reads, and with the models, the tokenizer

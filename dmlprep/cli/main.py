@@ -11,55 +11,20 @@ import sys
 import tempfile
 import traceback
 from importlib import import_module
+from shutil import get_terminal_size
 from typing import Any, NoReturn, TextIO
 
 import click
 
+from dmlprep.cli.help import ABOUT, COMMANDS, HELP, OPTIONS, WIDEST, help_text
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
-from dmlprep.cli.values import LIMITS, read_limits
+from dmlprep.cli.values import read_limits
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.core.files.run_folder import end_run, sweep
 from dmlprep.portable.printable import printable
-
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
-    "Start": {
-        "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
-        "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
-        "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and what prepare would change."),
-        "explain": ("dmlprep.cli.explain", "Explain a finding code, a step, a recipe or a DirectML release."),
-    },
-    "Prove": {
-        "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
-        "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, audio or text."),
-        "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
-    },
-    "Speed": {
-        "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
-        "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
-    },
-    "Many models": {
-        "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
-    },
-    "Ship": {
-        "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
-        "package": ("dmlprep.cli.package", "Package a prepared model for an app: contract, loader, sample."),
-        "genai": ("dmlprep.cli.genai", "Prepare, check and compare language models for onnxruntime-genai."),
-    },
-    "Reference": {
-        "report": ("dmlprep.cli.report", "Show the record of a run."),
-        "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
-        "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
-    },
-}
-"""Section of the help -> command -> module with an object ``command``, and its line: the list imports none of them."""
-
-UNLISTED = {"completion": ("dmlprep.cli.completion", "")}
-"""Commands that the help does not list; docs/start.md does."""
-
-COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()} | UNLISTED
 
 MOVED = {
     ("plan",): "dmlprep check MODEL --plan, dmlprep explain RECIPE",
@@ -106,30 +71,28 @@ class _LazyGroup(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, rows in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, text) in rows.items()], col_max=12)
+    def get_help(self, ctx: click.Context) -> str:
+        return help_text(get_terminal_size().columns).rstrip("\n")
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_LazyGroup,
+    help=ABOUT,
+    context_settings={"help_option_names": list(HELP), "max_content_width": WIDEST},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="dmlprep")
-@click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
+@click.option("--debug", is_flag=True, help=OPTIONS["--debug"])
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     callback=read_limits,
     metavar="NAME=N",
-    help=f"Raise a safety limit, for a model that you trust. NAME: {', '.join(LIMITS)} (docs/foreign-models.md).",
+    help=OPTIONS["--limit NAME=N"],
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
-    """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
-
-    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a required check could not run, 70 a bug;
-    130 after Ctrl-C, 143 after SIGTERM.
-    """
+    """Set the limits for the command."""
     if limits:
         from dmlprep import api
 

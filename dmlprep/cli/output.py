@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,6 +24,7 @@ from dmlprep.portable.shares import percent
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord, Verdict
     from dmlprep.record.aliases import Progress
+    from dmlprep.report.placement_text import Line
 
 _PROGRESS = 100
 """Most characters of a line of progress: a line that the terminal breaks cannot be overwritten."""
@@ -57,6 +59,25 @@ def echo_lines(lines: Iterable[str]) -> None:
     _write("".join(f"{line}\n" for line in texts), own(sys.stdout))
 
 
+def echo_coloured(lines: Iterable[Line]) -> None:
+    """Write lines to stdout. Their first words have a colour if ``has_colour`` returns True."""
+    coloured = has_colour(sys.stdout)
+    for line in lines:
+        text = _fitted(apart(shortened(printable(line.start + line.rest))), sys.stdout)
+        start = printable(line.start) if line.rest else text  # the terminal's width may break a long line
+        if coloured and line.colour and text.startswith(start):
+            style: dict[str, Any] = {"dim": True} if line.colour == "dim" else {"fg": line.colour, "bold": True}
+            text = click.style(start, **style) + text.removeprefix(start)
+        click.echo(text, file=own(sys.stdout), color=coloured)
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Return whether text on a stream has colours: on terminals, with FORCE_COLOR everywhere, with NO_COLOR nowhere."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
 def echo_commands(lines: Iterable[str]) -> None:
     """Write lines to stdout that a CI machine reads as dmlprep's commands."""
     _write("".join(f"{shortened(printable(line))}\n" for line in lines), own(sys.stdout))
@@ -71,7 +92,7 @@ def echo_page(text: str, *, err: bool = False) -> None:
 def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write an error and its fix to stderr."""
     with contextlib.suppress(OSError):  # without stderr, the exit code is the whole report
-        click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
+        click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False, color=has_colour(sys.stderr))
         paragraphs = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
         lines = [line for one in paragraphs for line in one.split("\n")]
         _write(

@@ -42,8 +42,8 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     "--recipe NAME",
     "recipes",
     multiple=True,
-    default=("@static-fp32", "@vision-fp16"),
-    help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings.",
+    help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings. Default: "
+    "@static-fp32 and the FP16 recipe that init would choose.",
 )
 @prepare_options("pins", "settings", "target")
 @option(
@@ -131,7 +131,7 @@ def command(
     with ProgressObserver(quiet) as observer:
         project = the_project(project_file, no_project)
         wanted = completed(project, model, options, quiet=quiet)
-        tuning = api.tune(model, out=out, observer=observer, **wanted)
+        tuning = api.tune(model, out=out, observer=observer, **wanted | {"recipes": wanted["recipes"] or None})
     show_tuning(tuning, out, output_format, quiet=quiet)
     if options["kit"] is not None and tuning.exit_code == 0:
         wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"

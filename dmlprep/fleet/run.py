@@ -213,7 +213,9 @@ class _Run:
             return None
         self._active[job.name] = _Active(job, key, place, state, lock)
         self._announce(job)
-        arguments = arguments_of(job, place.folder, self._record(job), fresh=self._request.fresh)
+        arguments = arguments_of(
+            job, place.folder, self._record(job), self._keys.plan(job).target.name, fresh=self._request.fresh
+        )
         return Task(job.name, arguments, job_memory(job), job, facts)
 
     def _announce(self, job: Job) -> None:
@@ -299,13 +301,13 @@ def _short(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
-def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -> tuple[str, ...]:
+def arguments_of(job: Job, folder: Path, record: Path, target: str, *, fresh: bool = False) -> tuple[str, ...]:
     """Return the command line of a job, without the program.
 
     The job writes its results into ``folder``, and its record also to the file ``record``, even if it fails.
+    ``target`` is resolved here, because another release of DirectML might be installed where the job runs.
     """
-    words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
-    words += ["--target", job.target] if job.target else []
+    words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe, "--target", target]
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):
         for name, value in values.items():
             words += [flag, f"{name}={toml_value(value)}"]

@@ -318,7 +318,7 @@ def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedMod
         watch = Unchanged()
         model = watch.take_model(file)
         plan = _plan(run, kept_types(model, source.config))
-        run.record.target = plan.target.name
+        run.record.target, run.record.target_reason = plan.target.name, plan.target_reason
         refuse_forms(model, plan.target, limit, mended=False)
         for at, text, fix in cache_faults(config) if is_grouped(model) else ():
             if at != "search.chunk_size":  # which is removed

@@ -18,13 +18,9 @@ from dmlprep.directml.vram import estimate, not_enough, over_budget
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.walk import graphs, nodes
-from dmlprep.parity.feeds.graph_feeds import make_feeds
-from dmlprep.pipeline.dry_run import look_ahead
-from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding, RunError, RunRecord, finding
 from dmlprep.record.outlook import Outlook
 from dmlprep.runtime import SessionOptions
-from dmlprep.runtime.verify_placement import verify_placement
 
 RECIPE = "@static-fp32"
 """The recipe whose effect ``check`` predicts: the default of ``prepare``."""
@@ -68,6 +64,9 @@ def check_model(
         _note_half(model, newest)
         _weigh(newest, vram)
         if verify:
+            from dmlprep.parity.feeds.graph_feeds import make_feeds
+            from dmlprep.runtime.verify_placement import verify_placement
+
             newest.known_placement("--verify")
             verdict = verify_placement(model, newest.target, session, feed=lambda: make_feeds(model, count=1)[0])
             files.check()
@@ -189,6 +188,10 @@ def _foretell(model: Model, examined: Examined) -> None:
     away = [n for n in placement.nodes if n.provider != "DmlExecutionProvider"]
     if not away and not placement.free_dimensions:
         return
+    # Not at the top: a model that needs no prediction is checked without importing the passes.
+    from dmlprep.pipeline.dry_run import look_ahead
+    from dmlprep.pipeline.recipe import load_recipe, make_plan
+
     recipe = msgspec.structs.replace(load_recipe(RECIPE), target=examined.target.name)
     try:
         outlook = look_ahead(model, make_plan(recipe), in_short=True)

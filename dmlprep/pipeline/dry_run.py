@@ -7,7 +7,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import onnx_ir as ir
@@ -157,6 +157,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
     return Outlook(
         recipe=plan.recipe.name,
         target=plan.target.name,
+        target_reason=plan.target_reason,
         sizes=sizes,
         free=walk.after.free_dimensions,
         opset_before=model.opset,
@@ -289,4 +290,4 @@ def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:
             wider = msgspec.structs.replace(options, sizes={**options.sizes, **sizes})
             step = PlannedStep(step.name, type(step.pass_)(wider), {**step.options, "sizes": dict(wider.sizes)})
         steps.append(step)
-    return Plan(plan.recipe, plan.target, tuple(steps), plan.facts)
+    return replace(plan, steps=tuple(steps))

@@ -179,7 +179,11 @@ class PrepareOptions(Session):
         in_files=True,
     )
     target: str | None = _option(
-        "DirectML release to prepare for (dmlprep explain targets).", metavar="NAME", completes="targets", in_files=True
+        "DirectML release to prepare for (dmlprep explain targets). Default: the one of the recipe, otherwise the one "
+        "that is installed here, otherwise the latest.",
+        metavar="NAME",
+        completes="targets",
+        in_files=True,
     )
     feeds: Feeds = _option(
         "Your own inputs: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "

@@ -165,6 +165,7 @@ def prepare_aside(
         input=str(request.source),
         version=__version__,
         target=request.plan.target.name,
+        target_reason=request.plan.target_reason,
         recipe=request.plan.recipe.name,
         options=request.options.chosen,
         facts=RunFacts(origin=origin(request.command_line)),

@@ -61,6 +61,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         memory: device memory of a session afterwards; ``None`` if no step changed the model, or one refuses it.
         example: the prediction with a size for each free dimension; ``None`` without such dimensions. The graph may
             refuse these sizes.
+        target_reason: why ``target`` is the default, as in ``RunRecord``.
     """
 
     recipe: str
@@ -80,6 +81,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     values: dict[str, Any] = {}
     memory: MemoryEstimate | None = None
     example: Outlook | None = None
+    target_reason: str = ""
 
     @property
     def best(self) -> Outlook:

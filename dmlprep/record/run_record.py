@@ -106,6 +106,7 @@ class RunRecord(msgspec.Struct):
     """The record of one run of a command on a model, such as ``prepare``, ``check`` or ``compare``.
 
     Attributes:
+        target_reason: why ``target`` is the default, as a clause; empty if the user, a file or a recipe chose it.
         input_sha256: digest of the model file. ``facts.digests`` has those of all files that were read, by path.
         output: path of the prepared model; empty if no file was written.
         opset_before, opset_after: opset versions by domain.
@@ -118,6 +119,7 @@ class RunRecord(msgspec.Struct):
     format: int = FORMAT
     version: str = ""
     target: str = ""
+    target_reason: str = ""
     recipe: str = ""
     input_sha256: str = ""
     output: str = ""
@@ -200,8 +202,9 @@ class Headline:
 
     Attributes:
         level: ``bad``: the exit code is not 0, or there is an error, a finding of severity ``error``, or a failed check
-            that decides. ``warn``: nodes are on the CPU, a check did not pass, ``prepare`` did not prove its result on
-            DirectML, or there is a warning or a doubt about times. ``good``: none of these.
+            that decides. ``warn``: compute nodes are on the CPU, or tensors are copied in each run. The level is also
+            ``warn`` if a check did not pass, ``prepare`` did not prove its result on DirectML, or there is a warning or
+            a doubt about times. ``good``: none of these.
     """
 
     level: Level
@@ -229,10 +232,15 @@ def headline(record: RunRecord) -> Headline:
     if record.exit_code or errors or any(one.outcome == "failed" and one.decides for one in record.verdicts):
         return Headline("bad", text)
     not_passed = any(one.outcome != "passed" for one in record.verdicts)
-    on_cpu = placed is not None and placed.dml_nodes < placed.nodes
+    on_cpu = placed is not None and bool(placed.compute_nodes_on_cpu or placed.crossings)
     unproved = record.command in _PREPARE and not _on_directml(record)
     idle = bench is not None and bool(bench.doubts if record.command == "bench" else bench.exit_code)
     return Headline("warn" if on_cpu or not_passed or unproved or warnings or idle else "good", text)
+
+
+def target_text(target: str, reason: str) -> str:
+    """Return a target with the reason why it is the default, if it is: ``ort-1.30 (... is installed)``."""
+    return f"{target} ({reason})" if reason else target
 
 
 def brief_line(record: RunRecord) -> str:

@@ -101,6 +101,7 @@ class Tuned:
             proofs; empty if there is none.
         left_out: candidates that were not tried, each with the reason.
         free: dimensions of inputs without a size: DirectML fuses no node that depends on them.
+        target_reason: why ``target`` is the default, as in ``RunRecord``.
         searched_seconds: time of the ranking.
         exit_code: 0: a recipe was found, and proved if required; 1: no candidate is good; 3: a required check did not
             run.
@@ -110,6 +111,7 @@ class Tuned:
     target: str
     before: Figures
     candidates: tuple[Candidate, ...]
+    target_reason: str = ""
     chosen: str = ""
     chosen_by: str = PLACEMENT
     recipe: str = ""

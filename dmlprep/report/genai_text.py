@@ -14,6 +14,7 @@ from dmlprep.genai.checking import CheckedModel, FolderCheck
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.portable.shares import percent
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Needs
+from dmlprep.record.run_record import target_text
 from dmlprep.report import placement_json
 from dmlprep.report.grouping import finding_lines
 from dmlprep.report.text import show_findings, show_verdicts
@@ -26,7 +27,8 @@ def lines(check: FolderCheck) -> list[str]:
     """Return the result of ``genai check`` as lines of text: models, memory and findings; notes are only counted."""
     config = check.folder.config
     kind = printable(config.type)[:60] or "of no type"
-    texts = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]
+    target = target_text(check.target.name, check.record.target_reason)
+    texts = [f"{printable(str(check.folder.path))}: {kind}, target {target}"]
     texts += [_model(model) for model in check.models]
     texts += _needs(check.needs)
     findings = [one for record in check.records for one in record.findings]
@@ -84,6 +86,7 @@ def render_json(check: FolderCheck) -> bytes:
         "folder": str(check.folder.path),
         "type": check.folder.config.type,
         "target": check.target.name,
+        "target_reason": check.record.target_reason,
         "exit_code": check.exit_code,
         "findings": [msgspec.to_builtins(one) for one in check.record.findings],
         "needs": msgspec.to_builtins(check.needs),

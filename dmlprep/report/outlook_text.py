@@ -14,6 +14,7 @@ from dmlprep.record import StepRecord
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.outlook import Fate, Outlook
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.run_record import target_text
 
 _SHOWN = 12
 _CHOSEN = {"placement": ", which keeps the most nodes on DirectML", "option": ", set in the step", "target": ""}
@@ -58,7 +59,8 @@ def in_one_line(outlook: Outlook, model: str) -> str:
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
     """Return the lines of ``check --plan``: sizes, steps, placement, memory, moved and staying nodes, the command."""
-    lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
+    lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}"]
+    lines += [f"target {target_text(outlook.target, outlook.target_reason)}"]
     lines += _sizes(outlook)
     lines += ["", "steps:"]
     for number, step in enumerate(outlook.best.steps, 1):

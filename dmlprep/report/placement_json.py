@@ -30,6 +30,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         "dmlprep": record.version,
         "model": record.input,
         "target": record.target,
+        "target_reason": record.target_reason,
         "opset": record.opset_before.get("", record.opset_before.get("ai.onnx", 0)),
         "opsets": record.opset_before,
         "ir_version": record.ir_before,

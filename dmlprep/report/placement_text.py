@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.directml.placement import Placement
@@ -10,12 +11,83 @@ from dmlprep.directml.placement.placement import PlacedNode
 from dmlprep.directml.targets import Target
 from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, Finding, RunRecord
-from dmlprep.record.run_record import brief_line
-from dmlprep.report.grouping import finding_lines
+from dmlprep.record.outlook import Outlook
+from dmlprep.record.run_record import Level, brief_line, headline, target_text
+from dmlprep.report.grouping import FindingGroup, finding_lines, grouped
 from dmlprep.report.outlook_text import in_short, memory_line
 
 _NAMED = 3
 """The most source modules that are named for a group of nodes."""
+
+
+_URGENT = 3
+"""The most lines of a summary that need the user."""
+
+_COLOUR: dict[Level, str] = {"good": "green", "warn": "yellow", "bad": "red"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text. ``start``, its first words, has a colour on a terminal: a name of click, or ``dim``."""
+
+    start: str
+    rest: str = ""
+    colour: str = ""
+
+
+def summary(record: RunRecord) -> tuple[list[Line], Line]:
+    """Return the lines that ``check`` shows first, and the last line, which models on the same target share.
+
+    The first lines are the verdict, a line for each check that ran, and at most three lines of what needs the user.
+    """
+    needs = list(_needs(record))
+    more = f", and {len(needs) - _URGENT} more to review" if len(needs) > _URGENT else ""
+    target = target_text(record.target, record.target_reason)
+    news = headline(record)
+    first = Line(record.input, f": {news.text}", _COLOUR[news.level])
+    checks = [
+        Line(
+            f"{one.check}: {one.outcome}",
+            f", {one.reason or one.tolerance}",
+            "green" if one.outcome == "passed" else "yellow",
+        )
+        for one in record.verdicts
+    ]
+    return [first, *checks, *needs[:_URGENT]], Line(f"target {target}; details{more}: -v", colour="dim")
+
+
+def _needs(record: RunRecord) -> Iterator[Line]:
+    """Yield a line for each group of errors, for the gain of ``prepare``, then for each group of warnings.
+
+    Warnings about nodes that ``prepare`` moves to DirectML are left out.
+    """
+    outlook = record.facts.prepare
+    ahead = in_short(outlook, record.input)[:1] if outlook is not None else []
+    moved = _moved(outlook) if outlook is not None and ahead else set()
+    severe = [f for f in record.all_findings() if f.severity != "note" and _operator(f) not in moved]
+    groups = list(grouped(severe))
+    yield from (_line(group) for group in groups if group.severity == "error")
+    yield from map(Line, ahead)
+    if record.facts.prepare_fails:
+        yield Line("prepare would fail", f" on this model: {record.facts.prepare_fails}", "yellow")
+    yield from (_line(group) for group in groups if group.severity == "warning")
+
+
+def _moved(outlook: Outlook) -> set[str]:
+    """Return the operators all of whose compute nodes ``prepare`` moves to DirectML: ``Gelu-20``."""
+    fates = [fate for fate in outlook.best.fates if fate.role == "compute"]
+    return {fate.op for fate in fates if fate.step} - {fate.op for fate in fates if not fate.step}
+
+
+def _operator(finding: Finding) -> str:
+    return f"{finding.facts.get('op')}-{finding.facts.get('since_version')}"
+
+
+def _line(group: FindingGroup) -> Line:
+    text = group.items[0] if group.items else group.head
+    text += f", and {more} more" if (more := len(group.items[1:]) + group.left_out) else ""
+    text += f"; fix: {group.remedy}" if group.remedy else ""
+    return Line(group.severity, f" {group.code} {text}", "red" if group.severity == "error" else "yellow")
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
@@ -28,6 +100,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
     )
     text_lines = [brief_line(record), f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}"]
+    text_lines += [f"this target is the default: {record.target_reason}"] if record.target_reason else []
     if placement is not None:
         text_lines += _summary(placement)
         memory = record.facts.memory

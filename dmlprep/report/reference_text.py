@@ -8,6 +8,7 @@ from typing import Any
 
 from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.sizes import count_text
+from dmlprep.record.run_record import target_text
 
 _WIDTH = 100
 
@@ -16,7 +17,7 @@ _RELEASES = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
 
 def recipe_lines(data: Mapping[str, Any]) -> list[str]:
     """Return a recipe as lines: its steps with all options, and its proof."""
-    lines = [f"{data['recipe']}: {data['doc']}", f"target {data['target']}"]
+    lines = [f"{data['recipe']}: {data['doc']}", f"target {target_text(data['target'], data['target_reason'])}"]
     for number, step in enumerate(data["steps"], 1):
         lines.append(f"{number}. {step['step']}: {step['summary']}")
         lines += [f"     {name} = {toml_value(value)}" for name, value in step["options"].items()]
@@ -38,8 +39,8 @@ def list_recipes(recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def list_releases(releases: Sequence[Mapping[str, Any]], latest: str) -> list[str]:
-    """Return all releases as a table, then the Windows and the support of each package."""
+def list_releases(releases: Sequence[Mapping[str, Any]], latest: str, default: str, reason: str) -> list[str]:
+    """Return all releases as a table, then the Windows and the support of each package, the latest and the default."""
     head = ("target", "ONNX Runtime", "DirectML", "opset <=", "IR <=", "DirectML opset", "package")
     lines = [_RELEASES.format(*head)]
     for one in releases:
@@ -49,7 +50,8 @@ def list_releases(releases: Sequence[Mapping[str, Any]], latest: str) -> list[st
     lines.append("packages, the oldest Windows for each, and its fixes:")
     for one in {one["package"]: one for one in releases}.values():
         lines.append(f"  {one['package'] or 'Windows'}: {one['windows']}; {one['served']}")
-    return [*lines, f"latest is {latest}, the newest release of ONNX Runtime with DirectML"]
+    lines.append(f"latest is {latest}, the newest release of ONNX Runtime with DirectML")
+    return [*lines, f"the default here is {default}: {reason}"]
 
 
 def release_lines(data: Mapping[str, Any], *, with_types: bool) -> list[str]:

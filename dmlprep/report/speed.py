@@ -43,17 +43,27 @@ def _cells(one: Timed) -> dict[str, str]:
     }
 
 
-def show_bench(bench: Bench, console: Console) -> None:
-    """Print the result in words, a table of times, a table of other facts, and notes on how they were measured."""
+def show_bench(bench: Bench, console: Console, *, verbose: bool = True) -> None:
+    """Print the result in words, a table of times, a table of other facts, and notes on how they were measured.
+
+    ``verbose``: False for the result and the median of each model only.
+    """
     for text in bench.sentences():
         console.print(Text(printable(text), style="bold"))
     if bench.device:
         console.print(Text(f"by {bench.device}", style="dim"))
     ran = [one for one in bench.models if one.times is not None]
+    if not verbose:
+        rows = [(one.name, *_quantiles(one.times)[:3]) for one in ran if one.times is not None]
+        show_table(console, ["", "median", "p10", "p90"], rows)
+        return
     if ran:
         _show_times(ran, console)
         console.print()
         show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
+    if any(one.cpu_nodes is not None for one in ran):
+        note = "nodes: those of the session, where ONNX Runtime has removed and merged nodes of the file"
+        console.print(Text(note, style="dim"))
     for one in bench.models:
         if one.not_apart:
             console.print(Text(f"{printable(one.name)}: copies not measured separately: {one.not_apart}", style="dim"))

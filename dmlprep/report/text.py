@@ -13,7 +13,7 @@ from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.run_record import Level, brief_line, headline
+from dmlprep.record.run_record import Level, brief_line, headline, target_text
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import FindingGroup, grouped
 from dmlprep.report.outlook_text import memory_line
@@ -115,10 +115,11 @@ def show_summary(record: RunRecord, console: Console) -> None:
     _show_headline(record, console)
     _show_urgent(record, console, ("error", "warning"))
     if record.facts.bench is not None:
-        show_bench(record.facts.bench, console)
+        show_bench(record.facts.bench, console, verbose=False)
     _show_bucket(record, console)
     _show_output(record, console)
-    console.print(Text("details: -v, or the report (--html FILE)", style="dim"))
+    target = f"target {target_text(record.target, record.target_reason)}; " if record.target else ""
+    console.print(Text(f"{target}details: -v, or the report (--html FILE)", style="dim"))
 
 
 def show_briefly(record: RunRecord, console: Console) -> None:
@@ -178,7 +179,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     if all(versions):
         opsets, irs = " -> ".join(str(v.get("", "?")) for v in versions), f"{record.ir_before} -> {record.ir_after}"
         console.print()
-        console.print(Text(f"opset {opsets}, IR {irs}, target {record.target}"))
+        console.print(Text(f"opset {opsets}, IR {irs}, target {target_text(record.target, record.target_reason)}"))
     facts = record.facts
     if facts.placement_before is not None and facts.placement_after is not None:
         show_placement(facts.placement_before, facts.placement_after, console)

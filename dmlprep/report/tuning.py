@@ -7,6 +7,7 @@ from rich.text import Text
 
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.printable import printable
+from dmlprep.record.run_record import target_text
 from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
 from dmlprep.report.tables import show_table
@@ -47,7 +48,8 @@ def show_tuned(tuning: Tuned, console: Console, *, with_recipe: bool, brief: boo
         console.print(Text(note, style="dim"))
     if tuning.bench is not None and tuning.bench.note:
         console.print(Text(tuning.bench.note, style="bold yellow"))
-    console.print(Text(f"ranked in {tuning.searched_seconds:.1f} s, target {tuning.target}", style="dim"))
+    target = target_text(tuning.target, tuning.target_reason)
+    console.print(Text(f"ranked in {tuning.searched_seconds:.1f} s, target {target}", style="dim"))
     if tuning.chosen:
         console.print()
         console.print(_choice(tuning))

@@ -43,7 +43,7 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
     return {name: versions[_normal(name)] for name in names if _normal(name) in versions}
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a version: ``2.4.6rc1`` becomes (2, 4, 6). Text after the last number is ignored."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
@@ -92,7 +92,7 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
             remedy=f'{python()} -m pip install "{name}>={needs[name]}"',
         )
         for name, version in installed_versions(needs, path).items()
-        if _numbers(version) < _numbers(needs[name])
+        if version_numbers(version) < version_numbers(needs[name])
     ]
 
 
@@ -108,13 +108,13 @@ def genai_findings(path: list[str] | None = None) -> list[Finding]:
     about = metadata.distributions(name=name, path=sys.path if path is None else path)
     lines = [match for one in about for line in one.requires or () if (match := _NEEDS.match(line))]
     least = next((line["least"] for line in lines if _normal(line["name"]) == runtime), "")
-    if _numbers(installed) >= _numbers(least):
+    if version_numbers(installed) >= version_numbers(least):
         return []
     here = f"{installed} is installed" if installed else "it is not installed"
     text = f"{name} {version} needs {runtime} {least} or newer, but {here}"
     pip = f"{python()} -m pip"
     remedy = f'{pip} install "{runtime}>={least}"'
-    if _numbers(least) > _numbers(NEWEST_DIRECTML):
+    if version_numbers(least) > version_numbers(NEWEST_DIRECTML):
         remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-genai-winml; or {name}==0.13.1"
     return [finding("DP865", text, remedy=remedy)]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from dmlprep.portable.ortoptions import adapter_number
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.environment import WITH_DIRECTML, install_line
+from dmlprep.runtime.default_target import directml_package
+from dmlprep.runtime.environment import install_line
 from dmlprep.runtime.types import is_software
 
 
@@ -18,11 +17,7 @@ def provider_missing() -> str:
 
     Only the installed packages are listed; none is imported.
     """
-    for package in WITH_DIRECTML:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            metadata.version(package)
-            return ""
-    return f"no ONNX Runtime with DirectML is installed: {install_line()}"
+    return "" if directml_package()[0] else f"no ONNX Runtime with DirectML is installed: {install_line()}"
 
 
 def provider_facts() -> dict[str, str]:

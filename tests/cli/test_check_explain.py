@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import onnx
 import onnx_ir as ir
 import pytest
@@ -20,6 +21,7 @@ from dmlprep.report.pages import page
 from tests.directml.placement.graphs import parsed
 from tests.directml.placement.test_report import ALLOWZERO, CONV
 from tests.fixtures_index import fixture
+from tests.in_process import Run
 
 
 def _save(folder: Path, text: str, opset: int) -> str:
@@ -36,8 +38,51 @@ def _run(command: object, *arguments: str) -> Result:
 def test_check_of_a_good_model_exits_0(tmp_path: Path) -> None:
     result = _run(check, _save(tmp_path, CONV, 17))
     assert result.return_value == 0
-    assert "on DirectML: 1 of 1 nodes (100 %)" in result.stdout
+    assert result.stdout.splitlines()[0].endswith("model.onnx: 1 of 1 node on DirectML (ort-1.30), 1 fused graph")
+    assert "on DirectML: 1 of 1 nodes (100 %)" in _run(check, str(tmp_path / "model.onnx"), "-v").stdout
     assert result.stderr == ""
+
+
+def test_check_says_what_needs_the_user_in_three_lines(run: Run) -> None:
+    """The verdict, the command that helps, and the target: everything else is with ``-v``."""
+    gelu = run("check", fixture("opset22_cnn").path).out.splitlines()
+    assert [line.split()[0] for line in gelu[1:]] == ["prepare", "target"]
+    assert "5 of 5 compute nodes" in gelu[1]
+    assert "DP501" in run("check", fixture("opset22_cnn").path, "-v").out
+    stays = run("check", fixture("detector_nms").path).out.splitlines()
+    assert [line.split()[:2] for line in stays[1:-1]] == [["warning", "DP502"]]
+    assert "; fix: no option brings it to DirectML" in stays[1]
+
+
+def test_errors_come_before_what_helps(run: Run, tmp_path: Path) -> None:
+    names = [f"r{number}" for number in range(5)]
+    zeros = " ".join(f"s{n} = Reshape <allowzero = 1> (x, shape) {n} = Relu (s{n})" for n in names)
+    outputs = ", ".join(f"float[3,n] {n}" for n in names)
+    text = f"g (float[3,n] x) => ({outputs}) <int64[2] shape = {{3, -1}}> {{ {zeros} }}"
+    shown = run("check", _save(tmp_path, text, 17)).out.splitlines()
+    assert shown[1].startswith("error DP601 ")
+    assert "and 2 more: allowzero=1" in shown[1]
+    assert "; fix: run the fix-quirks pass" in shown[1]
+    assert [line.split()[0] for line in shown[2:]] == ["prepare", "target"]
+
+
+def test_several_models_share_the_last_line(run: Run) -> None:
+    shown = run("check", fixture("residual_cnn").path, fixture("detector_raw").path).out.splitlines()
+    assert [line.startswith("target ") for line in shown] == [False, False, False, True]
+
+
+def test_colours_are_for_terminals_and_for_those_who_force_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fixture("detector_raw").path
+    plain = run("check", model).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run("check", model).out == plain  # NO_COLOR, which ``run`` sets, is stronger
+    monkeypatch.delenv("NO_COLOR")
+    coloured = run("check", model).out
+    assert coloured.startswith(f"\x1b[32m\x1b[1m{model}\x1b[0m: ")  # green
+    assert click.unstyle(coloured) == plain
+    assert run("check", "missing.onnx").err.startswith("\x1b[31m\x1b[1merror: \x1b[0m")
+    monkeypatch.delenv("FORCE_COLOR")
+    assert run("check", model).out == plain
 
 
 def test_json_of_many_targets_stays_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,7 +171,7 @@ def test_a_release_of_opset_only(tmp_path: Path) -> None:
     model = parsed("g (float[2] x) => (float[2] y) { y = Relu (x) }", 11)
     model.ir.ir_version = 6
     onnx.save(ir.to_proto(model.ir), path)
-    result = _run(check, str(path), "--target", "winml-11")
+    result = _run(check, str(path), "--target", "winml-11", "-v")
     assert result.return_value == 0
     assert "Windows 11" in result.stdout
 
@@ -208,7 +253,7 @@ def test_explain_a_node(tmp_path: Path) -> None:
 
 def test_the_advice_for_a_node_is_that_of_check(tmp_path: Path) -> None:
     path = _save(tmp_path, CONV, 22)
-    [advice] = [one.strip() for one in _run(check, path).stdout.splitlines() if "brings it to DirectML" in one]
+    [advice] = [one.strip() for one in _run(check, path, "-v").stdout.splitlines() if "brings it to DirectML" in one]
     assert f"   fix: {advice}" in _run(check, "--node", "c", path).stdout.splitlines()
     path = str(fixture("detector_nms").path)
     [found] = [f for f in json.loads(_run(check, path, "--format", "json").stdout)["findings"] if f["code"] == "DP502"]

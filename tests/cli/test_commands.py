@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
 from onnx import parser
 
-from dmlprep.cli.main import COMMANDS, MOVED
+from dmlprep.cli.help import COMMANDS, OPTIONS, help_text
+from dmlprep.cli.main import MOVED, cli
 from dmlprep.cli.values import read_pins
 from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
@@ -46,10 +48,36 @@ def add_model(tmp_path: Path) -> Path:
 def test_help_names_every_command_that_people_need() -> None:
     done = _dmlprep("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Usage: python -m dmlprep ")
+    assert done.stdout.startswith("Usage: dmlprep ")
     listed = {name for name in COMMANDS if f"\n  {name} " in done.stdout}
     assert COMMANDS.keys() - listed == {"completion"}
     assert len(listed) <= 16
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--version", "-V"])
+def test_help_and_version_are_those_of_click_without_its_import(word: str, run: Run) -> None:
+    code = (
+        "import sys, dmlprep.cli.start as start; sys.argv = ['dmlprep', sys.argv[1]]\n"
+        "try: start.main()\n"
+        "finally: assert 'click' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run(word).out
+
+
+def test_the_help_has_the_options_that_exist() -> None:
+    declared = [option.opts for option in cli.get_params(click.Context(cli))]
+    assert sorted(word for words in declared for word in words) == sorted(
+        word for row in OPTIONS for word in row.removesuffix(" NAME=N").split(", ")
+    )
+
+
+@pytest.mark.parametrize("columns", [20, 80, 300])
+def test_the_help_fits_the_terminal(columns: int) -> None:
+    lines = help_text(columns).splitlines()
+    assert max(map(len, lines)) <= max(min(columns, 110) - 2, 50)
+    assert help_text(columns).isascii()  # every code page has these letters
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
@@ -77,7 +105,7 @@ def test_a_typo_is_answered_with_the_word_meant(run: Run) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
-@pytest.mark.parametrize("arguments", [["--help"], ["explain", "recipes"], ["explain", "latest"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["explain", "recipes"], ["explain", "latest"]])
 def test_a_reader_that_leaves_is_no_failing_model(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -109,7 +109,7 @@ def test_a_chain_of_many_nodes(run: Run, tmp_path: Path) -> None:
     path.write_bytes(hostile.chain(30_000).SerializeToString())
     done = run("check", path)
     assert done.code == 0, done.err
-    assert "on DirectML: 30000 of 30000 nodes" in done.out
+    assert "30,000 of 30,000 nodes on DirectML" in done.out
 
 
 _SPARSE = 40_000_000

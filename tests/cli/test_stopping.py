@@ -136,5 +136,7 @@ def test_a_start_sweeps_what_a_killed_run_left(tmp_path: Path) -> None:
     (left / "session-1").mkdir(parents=True)
     (left / "lock").touch()
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(tmp_path / "tmp"))}
-    subprocess.run([sys.executable, "-m", "dmlprep", "--version"], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "dmlprep", "explain", "DP501"], env=environment, check=True, capture_output=True
+    )
     assert not left.exists()

@@ -124,7 +124,7 @@ def test_an_error_names_the_path(encoding: str, tmp_path: Path, dmlprep: Run) ->
     "closed", [*(pytest.param(one, marks=pytest.mark.slow) for one in (">&-", "2>&-")), "<&- >&- 2>&-"]
 )
 def test_a_closed_stream_takes_everything(closed: str, model: Path) -> None:
-    for arguments, code in ((f"check '{model}'", 0), ("report nowhere.json", 2), ("recipe list", 0)):
+    for arguments, code in ((f"check '{model}'", 0), ("report nowhere.json", 2), ("explain recipes", 0)):
         command = f"'{sys.executable}' -m dmlprep {arguments} {closed}"
         done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
         assert done.returncode == code, (arguments, done.stderr)

@@ -166,7 +166,7 @@ def test_names_are_no_commands_of_a_build_machine(name: str) -> None:
 
 
 def test_findings_of_one_code_are_one_group(run: Run) -> None:
-    done = run("check", fixture("bert_encoder").path)
+    done = run("check", fixture("bert_encoder").path, "-v")
     assert done.out.count("DP205") == 1
     assert "free dimension, 2 times:" in done.out
 

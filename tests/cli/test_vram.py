@@ -36,7 +36,7 @@ def _run(command: object, *arguments: object) -> Result:
 
 def test_check_says_it_and_holds_it_against_vram(prepared: Path) -> None:
     model = prepared / "model.onnx"
-    plain = _run(check, model, "--no-project")
+    plain = _run(check, model, "--no-project", "-v")
     assert plain.return_value == 0
     assert "memory of the device: about 0." in plain.stdout
     assert _run(check, model, "--no-project", "--vram", _FITS).return_value == 0

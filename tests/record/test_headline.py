@@ -45,6 +45,13 @@ def test_nodes_on_the_cpu_are_told_first_and_are_never_green() -> None:
     )
 
 
+def test_shape_arithmetic_on_the_cpu_is_good() -> None:
+    placed = PlacementFacts(nodes=4, dml_nodes=2, crossings=0)
+    assert headline(_record(placed)).level == "good"
+    assert headline(_record(msgspec.structs.replace(placed, compute_nodes_on_cpu=1))).level == "warn"
+    assert headline(_record(msgspec.structs.replace(placed, crossings=1))).level == "warn"
+
+
 def test_three_operators_on_the_cpu_are_all_named() -> None:
     record = _record(AWAY)
     table = {**TABLE, "operators": ["A", "B", "C"], "operator": "0 1 2", "providers": "ccc", "roles": "ccc"}

@@ -17,6 +17,7 @@ from dmlprep.passes.frame import FramePass
 from dmlprep.passes.framing import Frame
 from dmlprep.passes.framing.preprocessor import NoTable, as_table
 from dmlprep.pipeline.recipe.recipe import Recipe
+from dmlprep.runtime.default_target import default_target
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class Plan:
 
     Attributes:
         facts: properties that the model has after the steps, such as ``fp16``.
+        target_reason: why ``target`` is the default, as a clause; empty if the user or the recipe chose it.
     """
 
     recipe: Recipe
     target: Target
     steps: tuple[PlannedStep, ...]
     facts: frozenset[Fact]
+    target_reason: str = ""
 
     @property
     def framing(self) -> Callable[[Model], Frame | None] | None:
@@ -73,7 +76,8 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
             for the pins.
         UsageError: the target does not exist.
     """
-    target = find_target(recipe.target)
+    name, reason = (recipe.target, "") if recipe.target else default_target()
+    target = find_target(name)
     steps: list[PlannedStep] = []
     facts: set[Fact] = set()
     pinned = False
@@ -108,7 +112,7 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
             fix="add [step.pin] to the recipe, or use a recipe that pins",
             code="DP903",
         )
-    return Plan(recipe, target, tuple(steps), frozenset(facts))
+    return Plan(recipe, target, tuple(steps), frozenset(facts), reason)
 
 
 _BYTES = 1 << 20

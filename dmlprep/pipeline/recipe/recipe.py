@@ -63,6 +63,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Attributes:
         doc: a line that describes the recipe.
+        target: name of a target; empty for the default target.
         format: version of the format.
         name: ``@vision-fp16``, or the path of the file; not part of the file.
         step: options of the steps, in the order they run. The key is the name of the pass, unless ``use`` in the
@@ -72,7 +73,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     doc: str
     format: Literal[1] = 1
     name: str = ""
-    target: str = "latest"
+    target: str = ""
     step: dict[str, dict[str, Any]] = {}
     parity: ParitySettings = ParitySettings()
     limits: Limits = Limits()
@@ -263,7 +264,8 @@ def recipe_toml(recipe: Recipe, *notes: str) -> str:
 
     Its name, and fields of ``[parity]`` and ``[limits]`` with default values, are left out.
     """
-    lines = [*(f"# {' '.join(note.split())}" for note in notes), *_rows({"doc": recipe.doc, "target": recipe.target})]
+    head: dict[str, object] = {"doc": recipe.doc, **({"target": recipe.target} if recipe.target else {})}
+    lines = [*(f"# {' '.join(note.split())}" for note in notes), *_rows(head)]
     for name, options in recipe.step.items():
         lines += ["", f"[step.{toml_key(name)}]", *_rows(options)]
     for name in ("parity", "limits"):

@@ -5,6 +5,6 @@
 
 from dmlprep.pipeline.tuning.proving import Proved, TuneRequest
 from dmlprep.pipeline.tuning.search import figures
-from dmlprep.pipeline.tuning.tune import base_recipes, choose, tune
+from dmlprep.pipeline.tuning.tune import base_recipes, choose, tune, usual_recipes
 
-__all__ = ["Proved", "TuneRequest", "base_recipes", "choose", "figures", "tune"]
+__all__ = ["Proved", "TuneRequest", "base_recipes", "choose", "figures", "tune", "usual_recipes"]

@@ -13,15 +13,18 @@ from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, RecipeError, UsageError
 from dmlprep.core.text.documents import toml_comment
 from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import Value
 from dmlprep.parity.bench import fastest
+from dmlprep.pipeline.project.beginning import suggest_for
 from dmlprep.pipeline.proof import missing_device
 from dmlprep.pipeline.recipe import Recipe, apply_settings, load_recipe, make_plan, recipe_toml
 from dmlprep.pipeline.tuning.proving import Proved, TuneRequest, prove
 from dmlprep.pipeline.tuning.search import Row, Ways, figures, search
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
+from dmlprep.runtime.default_target import default_target
 
 
 def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None) -> Tuned:
@@ -57,6 +60,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
         target=target.name,
         before=before,
         candidates=tuple(_candidate(row, request) for row in ranking.rows),
+        target_reason="" if request.recipes[0].target else default_target()[1],
         left_out=tuple(ranking.left_out),
         free=best.free if best is not None else (),
         searched_seconds=round(searched, 3),
@@ -70,7 +74,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
 
 
 def _pinned(recipe: Recipe, pins: dict[str, Value]) -> Recipe:
-    """Return the recipe with ``pins`` in its step ``pin``, and with an exact release instead of a target ``latest``."""
+    """Return the recipe with ``pins`` in its step ``pin``, and with the name of an exact release as its target."""
     planned = make_plan(recipe, pins)
     tables = {step.name: {**recipe.step[step.name], **step.options} for step in planned.steps}
     return msgspec.structs.replace(recipe, step=tables, target=planned.target.name)
@@ -91,6 +95,20 @@ def _candidate(row: Row, request: TuneRequest) -> Candidate:
         reason = "one of its nodes has no kernel in any provider"
     text = recipe_toml(msgspec.structs.replace(row.variant.recipe, doc=doc))
     return Candidate(name, text, row.figures, reason=reason, same=tuple(row.same))
+
+
+def usual_recipes(path: Path) -> list[str]:
+    """Return the recipes that a search for a model starts from by default: FP32, and the one that ``init`` suggests.
+
+    If ``init`` suggests FP32, the other recipe is ``@vision-fp16``.
+
+    Raises:
+        InputError: the model cannot be read.
+    """
+    plain = load_recipe("@static-fp32")
+    with limited(plain.limits):
+        suggested, _ = suggest_for(Model.open(path))
+    return [plain.name, "@vision-fp16" if suggested == plain.name else suggested]
 
 
 def base_recipes(

@@ -18,7 +18,8 @@ def _in_the_tree() -> set[str]:
     found = {p.relative_to(ROOT).as_posix(): p for p in (ROOT / "dmlprep").rglob("*") if p.is_file()}
     names = {name for name in found if "__pycache__" not in name}
     names |= {f"dmlprep/pipeline/recipe/builtin/{p.name}" for p in (ROOT / "recipes").iterdir()}
-    return names | {f"dmlprep/record/pages/{p.name}" for p in (ROOT / "docs" / "codes").iterdir()}
+    pages = (page for folder in ("codes", "passes") for page in (ROOT / "docs" / folder).iterdir())
+    return names | {f"dmlprep/record/pages/{page.parent.name}/{page.name}" for page in pages}
 
 
 def test_the_wheel_holds_what_the_tree_holds(wheel: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from dmlprep.cli.target import command
+from dmlprep.cli.explain import command
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.directml.targets.precision import precision_faults
 from dmlprep.directml.targets.target import Target
@@ -39,9 +39,9 @@ def test_nothing_known_means_every_fault() -> None:
 
 
 def test_target_show_lists_them() -> None:
-    done = CliRunner().invoke(command, ["show", "ort-1.24", "--op", "LayerNormalization", "--format", "json"])
+    done = CliRunner().invoke(command, ["ort-1.24", "--op", "LayerNormalization", "--format", "json"])
     faults = json.loads(done.stdout)["fp16_faults"]
     assert [f["id"] for f in faults] == ["normalisation"]
     assert faults[0]["limits"]["standard_deviation"] < 256
-    text = CliRunner().invoke(command, ["show", "ort-1.24", "--op", "CumSum"]).stdout
+    text = CliRunner().invoke(command, ["ort-1.24", "--op", "CumSum"]).stdout
     assert "running-sum (usual; lost digits; measured)" in text

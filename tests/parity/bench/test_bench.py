@@ -167,11 +167,16 @@ def test_what_a_session_can_override() -> None:
 
 def test_the_command(run: Run, tmp_path: Path) -> None:
     page = tmp_path / "bench.html"
-    done = run("bench", CNN, CNN, "--seconds", "0.1", "--html", page)
+    done = run("bench", CNN, CNN, "--seconds", "0.1", "--html", page, "-v")
     assert done.code == 0
     assert "median" in done.out
+    assert "nodes on the CPU" in done.out
     assert "of p10, to residual_cnn.onnx" in done.out
     assert "<svg" in page.read_text(encoding="utf-8")
+    brief = run("bench", CNN, CNN, "--seconds", "0").out.splitlines()
+    assert brief[0].startswith("residual_cnn.onnx (2) is ")
+    assert [len(line.split()) for line in brief if line.startswith("residual_cnn.onnx ")][1:] == [7, 8]
+    assert brief[-1] == "details: -v, or the report (--html FILE)"
     assert run("bench", CNN, "--seconds", "0", "--html", page).code == 2  # it is there
     done = run("bench", CNN, "--seconds", "0", "--format", "json", "-q")
     assert done.code == 0

@@ -48,6 +48,15 @@ def _prepared(found: Tuned, path: Path, out: Path, **options: Any) -> Figures:
     return made
 
 
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [("bert_encoder", "@transformer-fp16"), ("residual_cnn", "@vision-fp16"), ("quantized_cnn", "@vision-fp16")],
+)
+def test_the_search_starts_where_init_would(name: str, recipe: str) -> None:
+    found = dmlprep.tune(fixture(name).path, offline=True, search_seconds=0)
+    assert {one.name.partition(",")[0] for one in found.candidates} == {"@static-fp32", recipe}
+
+
 def _figures(found: Tuned) -> Figures:
     """Of the candidate that was chosen."""
     made = next(one.figures for one in found.candidates if one.name == found.chosen)
