@@ -55,8 +55,8 @@ def compare(
         measures: kinds of outputs, by output name, where dmlprep detects the wrong kind: ``elements``, ``map``,
             ``classes``, ``logits`` or ``angle``.
         metric: your own measure, which decides instead of the tolerance: a function, or ``file.py:function``. It gets
-            the outputs of both models on one feed.
-        metric_bound: largest value of ``metric`` that passes.
+            the outputs of both models on one feed, and returns a number, or a number and whether they pass.
+        metric_bound: largest number that passes; needed if ``metric`` returns only a number.
         where: the DirectML device, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
 
     Returns:

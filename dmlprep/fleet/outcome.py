@@ -101,7 +101,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known
 def without_record(job: Job, ended: Ended, key: str, *, is_known: bool = False) -> Done:
     """Return the row and one finding of a job without a usable record: its input cannot be used, or it was killed.
 
-    Such a job always counts as failed.
+    Such a job always counts as failed. ``is_known``: the row says that an earlier run had this result (``reused``).
     """
     error = ended.error or f"the job ended with exit code {ended.exit_code} and wrote no record"
     if ended.exit_code == 0:

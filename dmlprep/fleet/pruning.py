@@ -92,6 +92,7 @@ def _folders(out: Path) -> Iterator[Path]:
         folders[:] = [folder for folder in folders if folder != STATE_FOLDER]
         count += len(folders) + len(files)
         if count > _MOST:
-            raise OutputError(f"more than {_MOST:,} names in this folder", where=str(out), fix="remove them by hand")
+            fix = "remove by hand the folders of jobs that are no longer in the file"
+            raise OutputError(f"more than {_MOST:,} names in this folder", where=str(out), fix=fix)
         if STATE in files:
             yield Path(name)

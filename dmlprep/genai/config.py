@@ -137,7 +137,7 @@ def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, obje
 
 
 def whole(value: object) -> int | None:
-    """Return a value as an integer if it is a whole number of 32 bits (also ``2.0``); ``None`` for other values."""
+    """Return a value as an integer if it is a whole number of 32 bits (also ``2.0``, not ``True``); ``None`` if not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not -(1 << 31) <= value < 1 << 31 or value != int(value):

@@ -228,7 +228,7 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
         for name in names if side == "inputs" else ():
             if name not in lists:
                 text = f'input "{printed(name)}" of {file} is not in {place}.inputs, so it gets no value'
-                yield finding("DP848", text, node=name, remedy="add it", file=file)
+                yield finding("DP848", text, node=name, remedy=f"add the name to {place}.inputs", file=file)
 
 
 def _near(name: str, names: Sequence[str]) -> str:

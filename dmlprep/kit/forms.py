@@ -147,7 +147,7 @@ class ResultFeed(msgspec.Struct, frozen=True):
 
 
 class ResultOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one model on the other machine."""
+    """The result of one model on the other machine; ``failure`` is ``None`` if no session failed."""
 
     outcome: Literal["passed", "failed", "not-run"]
     reason: str

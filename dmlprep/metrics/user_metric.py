@@ -46,7 +46,7 @@ class UserMetric:
         name: the metric as ``file.py:function``.
         call: the user's function. It gets the outputs of the original and of the candidate on one feed, by name.
         bound: the largest number that passes; ``None`` if the function itself decides.
-        file: the path of the Python file.
+        file: the path of the Python file; ``None`` for a Python function.
         named_by: the file that names the metric; empty if the command line or the caller does.
     """
 

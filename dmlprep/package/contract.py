@@ -81,7 +81,7 @@ class Tensor(msgspec.Struct, frozen=True):
         layout: one letter for each dimension (``NCHW``), if the model or its frame declares it; otherwise empty.
         bytes: size in bytes on the CPU, row by row without gaps; ``None`` if a dimension is free, and for strings.
         gpu_bytes: least size in bytes of a D3D12 buffer for it: ``bytes`` rounded up to a multiple of 4
-            (DMLCalcBufferTensorSize).
+            (DMLCalcBufferTensorSize); ``None`` if ``bytes`` is.
         gpu_alignment: its offset in a buffer must be a multiple of this number of bytes
             (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
         meaning: the kind of its numbers; empty if unknown.

@@ -144,7 +144,7 @@ def _key(sign: Path | None, out: Path) -> SigningKey | None:
         return None
     if sign.absolute().parent.resolve() == out.resolve():
         what = "your private key would be in the package"
-        raise UsageError(what, where=str(sign), fix="keep it in another folder")
+        raise UsageError(what, where=str(sign), fix="keep the key in another folder")
     return signing_key(sign)
 
 

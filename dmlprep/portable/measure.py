@@ -76,7 +76,10 @@ class Tolerance:
         return replace(self, max_rel=max(self.max_rel, min(NOISE_FACTOR * noise, most)))
 
     def beyond_proof(self, noise: float | None) -> bool:
-        """Return whether the original differs so much from itself (``noise``) that a comparison proves nothing."""
+        """Return whether the original differs so much from itself (``noise``) that a comparison proves nothing.
+
+        False if the noise is unknown.
+        """
         return noise is not None and noise > max(self.max_rel, ORDINARY_NOISE)
 
     def __str__(self) -> str:

@@ -55,7 +55,7 @@ def steep_error(
 
     Args:
         means: the weight of a mean, or of a share of many elements; the largest differences have weight 1.
-        faint: a map that shows nothing has the bound of a single probability, on the scale of 0 to 1.
+        faint: whether a map that shows nothing has the bound of a single probability, on the scale of 0 to 1.
 
     Returns:
         The largest of its measures, each as a share of its limit in the tolerance: up to 1 passes. ``None`` if these

@@ -148,7 +148,7 @@ def allowed_memory() -> MemoryLimit:
     try:
         return memory_limit()
     except ValueError as error:
-        raise UsageError(str(error), where=VARIABLE, fix="or remove the variable") from None
+        raise UsageError(str(error), where=VARIABLE, fix="correct or remove the variable") from None
 
 
 def start(

@@ -33,7 +33,7 @@ class Watch(msgspec.Struct):
         started: the process.
         seconds: limit of clock time.
         memory: limit of private memory.
-        allowance: further limits, of memory and CPU time.
+        allowance: further limits, of memory and CPU time; ``None`` for none.
         files: output files of the process.
         written: limit for the size of each of the ``files``, in bytes.
     """

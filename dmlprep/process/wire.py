@@ -40,7 +40,9 @@ def decode(line: bytes) -> list[str]:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """Return the dtype of a type name of ``ValueInfo``; types that numpy lacks come from ml_dtypes.
+    """Return the dtype of a type name of ``ValueInfo`` (``float32``).
+
+    Types that numpy lacks come from ml_dtypes; ``string`` is ``object``.
 
     Raises:
         TypeError: numpy and ml_dtypes have no such type.

@@ -37,7 +37,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         nodes, dml_nodes: number of nodes of the result, all and those on DirectML; ``None`` if unknown.
         worst_error: the largest relative error of all checks that decide; ``None`` without a comparison.
         devices: devices that compared outputs.
-        bytes_before, bytes_after: size in bytes of all tensors of the model and of the result.
+        bytes_before, bytes_after: size in bytes of all tensors of the model and of the result; ``None`` if unknown.
     """
 
     name: str

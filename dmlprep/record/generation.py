@@ -129,7 +129,7 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reasons of the deciding checks with the worst outcome; empty if these passed."""
+        """The reasons of the deciding checks with the worst outcome; empty if ``outcome`` is ``passed``."""
         outcome = self.outcome
         if outcome == "passed":
             return ""
@@ -150,7 +150,10 @@ class BuilderFacts(msgspec.Struct, frozen=True):
 
 
 class PreparedModelFacts(msgspec.Struct, frozen=True):
-    """One prepared model of a folder; ``sections`` of ``genai_config.json`` name it."""
+    """One prepared model of a folder; ``sections`` of ``genai_config.json`` name it.
+
+    ``placement`` is ``None`` if it is unknown.
+    """
 
     sections: list[str]
     opset: int

@@ -48,7 +48,8 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
         activations, feeds: parts of ``peak``: the tensors between nodes and inside fused graphs; inputs and outputs.
         at: the node, or the first node of the fused graph, that runs at the peak.
         largest: the largest tensors at the peak, largest first.
-        ways: ways to need less, the most effective first; empty if the device has enough memory for ``peak``.
+        ways: if the device's memory is known and less than ``peak``: ways to need less, the most effective first.
+            Otherwise empty.
     """
 
     unknown: str = ""

@@ -46,7 +46,7 @@ class Worst(msgspec.Struct, frozen=True):
 class Profile(msgspec.Struct, frozen=True):
     """The largest magnitude of each node's floating output over all feeds, in the order of the graph.
 
-    ``left_out`` is the number of values of smaller magnitude that are not included.
+    ``left_out`` is the number of values of smaller magnitude that are not included. Infinite ones never are.
     """
 
     nodes: list[str]

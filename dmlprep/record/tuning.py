@@ -46,7 +46,10 @@ class Figures:
 
     @property
     def moved_bytes(self) -> int:
-        """The least number of bytes that a run reads or copies: weights, inputs, outputs and copies between devices."""
+        """The least number of bytes that a run reads or copies: weights, inputs, outputs and copies between devices.
+
+        Unknown sizes count as 0.
+        """
         return self.model_bytes + (self.feed_bytes or 0) + self.crossing_bytes
 
     @property

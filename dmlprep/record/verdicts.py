@@ -52,9 +52,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty if nothing ran.
         feeds: number of sets of inputs that ran.
         decides: whether it decides about the model; otherwise it is information.
-        predicted: predicted worst relative error of a DirectML session on an FP16 model. It is the largest of three
-            numbers: the error in the FP16 emulation with the device's rounding on the same feeds, the original's own
-            noise, and the effect of last bits on a quantised original.
+        predicted: predicted worst relative error of a DirectML session on an FP16 model; ``None`` if there is no
+            prediction. It is the largest of the original's own noise, the effect of last bits on a quantised original,
+            and the error in the FP16 emulation. The emulation has the device's rounding and the same feeds.
         predicted_by: the source of the largest of the three.
         inputs: ``given`` by the user, or ``seeded`` (random), which proves less; empty if the check needs none.
         metric, values: the user's own measure, which decided instead of the tolerance, and its results, feed by feed.

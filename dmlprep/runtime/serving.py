@@ -229,7 +229,10 @@ class Worker:
         self.bound[number] = self.take(number)
 
     def hold(self, number: str, how: str) -> None:
-        """Allocate the values that a session carries from step to step."""
+        """Allocate the values that a session carries from step to step: those of the earlier requests ``keep``.
+
+        ``how``: ``shared`` if input and output of a value share one memory, ``grown`` if an output is the next input.
+        """
         rows, self.carried = self.carried, []
         self.held.pop(number, None)  # before the new values are allocated
         adapter = (self.adapter or 0) if self.device == "dml" else None
@@ -246,9 +249,10 @@ class Worker:
         self.say_run(Bound(request.names, request.feeds, partial(held.step, request.feeds, request.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:
-        """Run with the bound feeds, and report the time of each run.
+        """Run with the bound feeds at most ``count`` times, and report the seconds of each run.
 
-        The outputs of a run are freed before the next one.
+        After the first, no run begins later than ``seconds`` after the start. The outputs of a run are freed before the
+        next one. ``how``: ``host`` copies inputs and outputs in each run, ``device`` keeps them on the device.
         """
         bound = self.bound[number]
         took = []

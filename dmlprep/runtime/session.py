@@ -19,7 +19,8 @@ from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
 def python_worker(device: str, name: str) -> Child:
     """Start a worker on the installed ONNX Runtime.
 
-    ``device`` is ``cpu``, ``dml``, or ``evaluator``: onnx's reference evaluator, which needs no ONNX Runtime.
+    ``device`` is ``cpu``, ``dml``, or ``evaluator``: onnx's reference evaluator, which needs no ONNX Runtime. ``name``
+    is for messages.
 
     Raises:
         CheckNotRun: DP805, no ONNX Runtime is installed.

@@ -42,7 +42,10 @@ def fused_activation(node: NodeFacts) -> NodeFacts | None:
 
 
 def without_identities(value: Value | None) -> Value | None:
-    """The value before Identity nodes, which ONNX Runtime removes; the value itself if there are none."""
+    """The value before Identity nodes, which ONNX Runtime removes; the value itself if there are none.
+
+    ``None`` for ``None``, and if the first Identity has no input.
+    """
     while value is not None and value.producer is not None and value.producer.key == "Identity":
         value = value.producer.input(0)
     return value

@@ -47,7 +47,10 @@ class Cuts:
                 self.spans.append((value.name, index, len(self.nodes) if value in outputs else last))
 
     def live(self, cut: int) -> list[str]:
-        """Return the names of values that are computed before a cut and read after it, graph outputs included."""
+        """Return the names of values in ``spans`` that are computed before a cut and read after it.
+
+        Graph outputs count as read at the end.
+        """
         return [name for name, first, last in self.spans if first <= cut < last]
 
     def whole(self, known: Iterable[str]) -> list[int]:

@@ -161,6 +161,8 @@ def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, c
     Args:
         graph: the graph that will contain the value.
         kind: the element type ("float").
+        shape: the sizes; ``None`` if unknown.
+        constant: whether the value is an initializer.
     """
     facts = Value(name, graph)
     facts.type, facts.shape = kind, None if shape is None else tuple(shape)

@@ -12,7 +12,10 @@ from dmlprep.portable.arrays import Array
 
 
 def source(value: Value | None) -> Value | None:
-    """Go back from a value over nodes that only forward it (Identity, a Concat of one input), and return the first."""
+    """Go back from a value over nodes that only forward it (Identity, a Concat of one input), and return the first.
+
+    ``None`` for ``None``, and if the first such node has no input.
+    """
     while value is not None and value.producer is not None and _gives_its_input(value.producer):
         value = value.producer.input(0)
     return value

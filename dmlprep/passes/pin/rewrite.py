@@ -163,6 +163,8 @@ def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known:
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
     """Check that ``values`` can be pinned: their names, and contradictions with earlier pins.
 
+    ``drop``: the inputs will be removed, so none may be an output too.
+
     Raises:
         UsageError: DP203, a name is not an input. DP204, an input was pinned to another value before, or would be
             dropped although it is also an output.

@@ -49,7 +49,10 @@ def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16
 
 
 def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
-    """Return whether FP16 represents each value of a floating-point tensor exactly, and none is beyond ``limit``."""
+    """Return whether FP16 represents each value of a floating-point tensor exactly, and none is beyond ``limit``.
+
+    NaN and infinity count as exact and within the limit.
+    """
     return all(np.array_equal(to_half(part, limit).astype(part.dtype), part, equal_nan=True) for part in pieces(tensor))
 
 

@@ -104,11 +104,11 @@ class Reader:
             raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
 
     def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """Return the options of ``prepare`` that a table sets, by name, after a check.
+        """Return the fields that a table sets, by name, after a check: options of ``prepare``, and those of ``axes``.
 
         Args:
             data: the table as ``document`` returns it.
-            name: name of the table in the file, for errors.
+            name: name of the table in the file, for errors; empty for the top level.
             axes: types of further fields that the table may have, by name.
 
         Raises:

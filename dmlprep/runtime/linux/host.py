@@ -85,7 +85,7 @@ def _data_folder(path: Path, options: SessionOptions) -> Path:
 def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | None = None) -> DeviceInfo:
     """Return the device of a session, such as ``dml on linux: lavapipe, DirectML 1.15.4, ...``.
 
-    For a GPU, its driver is in the details.
+    For a GPU, its driver is in the details. ``gpu`` is ``None`` for lavapipe.
     """
     adapter = facts.get("adapter", "unknown adapter")
     name = gpu.name if gpu is not None else "lavapipe" if "llvmpipe" in adapter else adapter
@@ -106,7 +106,8 @@ def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gp
     """Return the command line that starts the worker in the sandbox, and make the folders that it needs.
 
     In the exchange folder, the worker sees its input (read-only) and the folder of its results. It cannot see the rest,
-    such as its log. ``key`` is the key of the shader cache (``shaders.key_of``).
+    such as its log. ``key`` is the key of the shader cache (``shaders.key_of``). ``gpu`` is ``None`` for
+    lavapipe.
     """
     compiled = shaders.folder_of(shaders.of_device(layout, gpu.slug if gpu else ""), key) or exchange / "shaders"
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):

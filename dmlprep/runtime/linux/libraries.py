@@ -104,7 +104,8 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
             digests = _take(archive.name, file, part)
         missing = [name for name in _NEEDED if name not in digests]
         if missing:
-            raise InputError(f"the package contains no {missing[0]}", where=str(archive), fix="pass the win_amd64 one")
+            fix = "pass the wheel for win_amd64"
+            raise InputError(f"the package contains no {missing[0]}", where=str(archive), fix=fix)
         package = {"file": archive.name, "sha256": sha256, "pin": verdict}
         piece = {"release": version, "package": package, "libraries": digests}
         (part / "piece.json").write_text(json.dumps(piece, indent=1, sort_keys=True) + "\n")

@@ -200,7 +200,7 @@ def _not_older(release: Release, suite: str, expected: Expectation, where: str) 
             f"the mirror goes back in time: its release file of {suite} is from "
             f"{_say(release.date)}, but this installation has used one from {_say(newest)}",
             where=where,
-            fix="the mirror is older than another one: run it again in a day, or use another mirror; to go back on "
+            fix="the mirror is older than another one: try again in a day, or use another mirror; to go back on "
             "purpose, run dmlprep runtime remove first",
         )
     least = expected.least.get(suite)

@@ -95,7 +95,7 @@ def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float
 def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
     """Yield the nodes that depend on the result of ``start``, until values are in FP16's range again.
 
-    ``scale`` is the estimated magnitude of that result. Casts are not included. The search visits about 64 nodes.
+    ``scale`` is the estimated magnitude of that result. Casts are not included. The search ends after about 64 nodes.
     """
     if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
         return  # integers are as large as the factor is small
