@@ -80,7 +80,7 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
 def as_record(result: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
     """Return a result as a record: a record itself, the result of ``bench`` or ``bisect``, or the path of a record.
 
-    ``command_line`` is noted in the record of a ``bisect`` result, and has no effect on others.
+    ``command_line`` is noted in the record of a ``bench`` or ``bisect`` result, and has no effect on others.
     """
     if isinstance(result, str | Path):
         return read_record(result)
@@ -91,7 +91,7 @@ def as_record(result: RunRecord | Bench | Bisection | str | Path, *, command_lin
     if isinstance(result, Bench):
         from dmlprep.parity.bench import bench_record
 
-        return bench_record(result)
+        return bench_record(result, command_line=command_line)
     from dmlprep.parity.bisection.finding import bisect_record
 
     return bisect_record(result, command_line=command_line)

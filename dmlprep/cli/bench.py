@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from dmlprep.cli.options import (
 )
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say
 from dmlprep.cli.values import Number, read_sizes
+from dmlprep.core.text.shell import command_line
 from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ def command(
     if html is not None:
         from dmlprep.report.html import write_html
 
-        write_html(as_record(measurement), html, force=force)
+        record = as_record(measurement, command_line=command_line("dmlprep", *sys.argv[1:]))
+        write_html(record, html, force=force)
         echo(f"wrote {html}", err=True)
     for one in measurement.models:
         if one.not_run and output_format == "json":

@@ -89,9 +89,6 @@ class Reason(msgspec.Struct, frozen=True):
     code: str
     text: str
 
-    def __str__(self) -> str:
-        return f"{self.code}: {self.text}" if self.text else self.code
-
 
 class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where each node of a model runs on the target, in the order of the file; nodes of a subgraph follow their owner.

@@ -186,7 +186,8 @@ class RunRecord(msgspec.Struct):
         except OSError as error:
             raise unreadable(error, path, fix=meant(path, "check the path")) from error
         except Unfit as error:
-            raise InputError(f"not a run record: {error}", where=str(path), fix=error.fix) from error
+            fix = "pass the run.json that prepare wrote" if path.suffix == ".onnx" else error.fix
+            raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             fix = "pass the run.json that prepare wrote"
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
@@ -283,7 +284,7 @@ def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
     details = [target] if target else []
     if before is not None and (before.dml_nodes, before.nodes) != (placed.dml_nodes, placed.nodes):
         details.append(f"was {before.dml_nodes:,} of {before.nodes:,}")
-    nodes = f"{placed.dml_nodes:,} of {count_text(placed.nodes, 'node')} on DirectML"
+    nodes = f"{placed.dml_nodes:,} of {placed.nodes:,} node{'' if placed.nodes == 1 else 's'} on DirectML"
     yield f"{nodes} ({', '.join(details)})" if details else nodes
     tables = record.facts.nodes
     table = (tables.after or tables.before) if tables else None

@@ -7,10 +7,10 @@ and reacts to pointer and keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -21,10 +21,10 @@ from dmlprep.core.files import check_output
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.sizes import bytes_text
-from dmlprep.portable.printable import printable, quoted
+from dmlprep.portable.printable import printable, quoted, shortened
 from dmlprep.portable.shares import percent
-from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
-from dmlprep.record.nodes import NodeTable, NodeTables
+from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord, Severity
+from dmlprep.record.nodes import NAME_LENGTH, NodeTable, NodeTables, Reason
 from dmlprep.record.run_record import headline
 from dmlprep.report.charts import blocks_along, change, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
@@ -33,7 +33,7 @@ from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import kinds, ribbon
 from dmlprep.report.speed import speed_rows
 
-_SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "page.js")
+_SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "saving.js", "graph.js", "page.js")
 _ROWS = 200
 """The most rows of a table on the page. The record has all."""
 
@@ -68,7 +68,7 @@ def render_html(record: RunRecord) -> str:
         record=record,
         headline=headline(record),
         origin=facts.origin,
-        payload=Markup(payload(tables, half=half)),
+        payload=Markup(payload(tables, half=half, start=headline_node(record))),
         ribbons=_ribbons(record, half),
         has_nodes=tables is not None,
         placements=[(name, one) for name, one in placements if one is not None],
@@ -93,17 +93,44 @@ def render_html(record: RunRecord) -> str:
     )
 
 
-def payload(tables: NodeTables | None, *, half: bool) -> str:
+def headline_node(record: RunRecord) -> tuple[int, int] | None:
+    """Return the node that the headline is about, as its table (0 or 1) and its number there; ``None`` without one.
+
+    It is the node of an error, otherwise the first compute node on the CPU, otherwise the node of a warning.
+    """
+    tables = record.facts.nodes
+    if tables is None:
+        return None
+    last, table = (0, tables.before) if tables.after is None else (1, tables.after)
+    roles = enumerate(zip(table.providers, table.roles, strict=True))
+    on_cpu = ((last, index) for index, role in roles if role == ("c", "c"))
+    return next(chain(_named(tables, record, "error"), on_cpu, _named(tables, record, "warning")), None)
+
+
+def _named(tables: NodeTables, record: RunRecord, severity: Severity) -> Iterator[tuple[int, int]]:
+    """Yield the places of the nodes that findings of a severity name, as ``headline_node`` returns them."""
+    for one in record.all_findings():
+        name = shortened(printable(one.node), NAME_LENGTH)
+        for which, table in ((1, tables.after), (0, tables.before)):
+            if one.node and one.severity == severity and table is not None and name in table.names:
+                yield which, table.names.index(name)
+
+
+def payload(tables: NodeTables | None, *, half: bool, start: tuple[int, int] | None = None) -> str:
     """Return the nodes of the models as JSON for the page's script; ``{}`` without nodes.
 
-    The JSON contains no ``<``, ``>`` and ``&``, and names are printable. ``half``: whether the run has FP16 steps.
+    The JSON contains no ``<``, ``>`` and ``&``, and names are printable.
+
+    Args:
+        half: whether the run has FP16 steps.
+        start: the node that is chosen first, as its table and its number there.
     """
     if tables is None:
         return "{}"
-    data = [_table(tables.before, "before" if tables.after else "nodes", half=False if tables.after else half)]
+    data = [_table(tables.before, "before" if tables.after else "nodes", half=half)]
     if tables.after is not None:
         data.append(_table(tables.after, "after", half=half))
-    text = json.dumps({"tables": data}, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps({"tables": data, "start": start}, separators=(",", ":"), ensure_ascii=False)
     return quoted(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -115,7 +142,7 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
         "shared": shared,
         "names": rest,
         "kinds": "".join(_LETTERS[kind] for kind in kinds(table, half=half)),
-        "reasons": [printable(str(one)) for one in table.reasons],
+        "reasons": list(map(_why, table.reasons)),
         "notFused": table.not_fused,
         **{name: getattr(table, name) for name in _COLUMNS},
         **{name: list(map(printable, getattr(table, name))) for name in _TEXTS},
@@ -124,6 +151,12 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
             **{name: getattr(crossings, name) for name in ("to", "producer", "consumer", "nbytes")},
         },
     }
+
+
+def _why(reason: Reason) -> str:
+    """Return a reason in words, with its code; empty for a node that DirectML runs, which needs no reason."""
+    words = reason.text or (CODES[reason.code].title if reason.code in CODES else "")
+    return "" if reason.code == "DP500" else printable(f"{words} ({reason.code})".strip())
 
 
 def _behind_one_another(names: Iterable[str]) -> tuple[str, list[str]]:
@@ -154,7 +187,7 @@ def _ribbons(record: RunRecord, half: bool) -> list[object]:
         if record.command == "prepare":  # a model that was refused was placed once
             name = "before and after" if record.facts.placement_after is not None else "before"
         return [ribbon(tables.before, name, half=half)]
-    return [ribbon(tables.before, "before", half=False), ribbon(tables.after, "after", half=half)]
+    return [ribbon(tables.before, "before", half=half), ribbon(tables.after, "after", half=half)]
 
 
 def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -104,7 +103,7 @@ class SpeedRow:
 
     Attributes:
         not_run: why the model has no times; empty if it has.
-        cells: column name -> text.
+        times, facts: column name -> text, for the table of times and the one of other facts.
         bar, low, high: length of the bars for the median, the 10th and the 90th percentile of the time, 0 to 100.
         bare: length of the bar for the median without copies; ``None`` if it was not measured.
     """
@@ -112,7 +111,8 @@ class SpeedRow:
     name: str
     sizes: str
     not_run: str
-    cells: Mapping[str, str]
+    times: dict[str, str]
+    facts: dict[str, str]
     bar: float = 0.0
     low: float = 0.0
     high: float = 0.0
@@ -120,27 +120,28 @@ class SpeedRow:
 
 
 def speed_rows(bench: Bench) -> list[SpeedRow]:
-    """Return a row for each model, for the HTML report."""
+    """Return a row for each model, for the HTML report, without columns that are empty for all models."""
     longest = max((one.times.p90 for one in bench.models if one.times is not None), default=0.0)
-    return [_row(one, longest) for one in bench.models]
+    rows = [_row(one, longest) for one in bench.models]
+    known = {name for row in rows for name, text in [*row.times.items(), *row.facts.items()] if text}
+    for row in rows:
+        for cells in (row.times, row.facts):
+            for name in cells.keys() - known:
+                del cells[name]
+    return rows
 
 
 def _row(one: Timed, longest: float) -> SpeedRow:
     sizes = ", ".join(f"{name}={size}" for name, size in one.sizes.items())
     if one.times is None:
-        return SpeedRow(one.name, sizes, one.not_run or "no times", {})
+        return SpeedRow(one.name, sizes, one.not_run or "no times", {}, {})
     times = one.times
-    facts = _cells(one)
-    on_cpu = facts.pop("nodes on the CPU")
-    cells = {
-        **{name: facts.pop(name) for name in ("load", "first run")},
+    columns = {
         **dict(zip(("median", "p10", "p90", "runs/s", "runs"), _quantiles(times), strict=True)),
         "without copies": seconds_text(one.on_device.median if one.on_device else None),
-        **facts,
-        "on the CPU": on_cpu,
         "ratio": ratio_text(one.ratio),
         "ratio of p10": ratio_text(one.least_disturbed),
     }
     bare = None if one.on_device is None else share(one.on_device.median, longest)
     median, low, high = (share(seconds, longest) for seconds in (times.median, times.p10, times.p90))
-    return SpeedRow(one.name, sizes, "", cells, median, low, high, bare)
+    return SpeedRow(one.name, sizes, "", columns, _cells(one), median, low, high, bare)

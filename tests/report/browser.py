@@ -121,6 +121,22 @@ class Browser:
         self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
         self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
+    def point(self, x: float, y: float) -> None:
+        """Move the pointer to a place of the window."""
+        self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def download(self, press: str, folder: Path) -> Path:
+        """Evaluate an expression that saves a file, wait for the file, and return its path in the folder."""
+        self.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        self._events.clear()
+        self.value(press)
+        while True:
+            for event in self._events:
+                if event.get("method") == "Page.downloadProgress" and event["params"]["state"] == "completed":
+                    name = next(e["params"] for e in self._events if e.get("method") == "Page.downloadWillBegin")
+                    return folder / name["suggestedFilename"]
+            self._next()
+
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Write what the page looks like, as PNG."""
         shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+import dmlprep
 from dmlprep.record import Check, OutputMetrics, RunRecord, StepRecord, Verdict, finding
-from dmlprep.record.nodes import CrossingTable, NodeTables
+from dmlprep.record.nodes import CrossingTable, NodeTables, Reason
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import RunFacts
 from dmlprep.report.fleet_files import render_index
 from dmlprep.report.html import write_html
+from tests.fixtures_index import fixture
 from tests.report.test_fleet import RECORD as FLEET
 from tests.report.test_half import FACTS
 from tests.report.test_pictures import table
@@ -36,7 +41,13 @@ def full_record(count: int = 40) -> RunRecord:
     names[5], names[18] = HOSTILE, LONG
     crossed = CrossingTable(2, [HOSTILE, "y"], "cd", "4 5", "5 6", "4096 1000000")
     floats = "".join("s" if i % 7 == 3 else "h" for i in range(count))
-    after = table(letters, floats, names=names, crossings=crossed, partition="0 " * 5 + "-1 " + "1 " * (count - 6))
+    reasons = {
+        "reasons": [Reason("DP500", ""), Reason("DP502", "DirectML has no kernel for this operator")],
+        "reason": " ".join(str(int(letter == "c")) for letter in letters),
+    }
+    fused = "0 " * 5 + "-1 " + "1 " * (count - 6)
+    after = table(letters, floats, names=names, crossings=crossed, partition=fused, **reasons)
+    before = table("d" * count, "s" * count)
     outputs = [OutputMetrics("scores" * 9, True, 1e-3, 1e-3, 0.999, error=1e-3, bound=1e-2, noise=1e-6)]
     summary = PlacementFacts(
         nodes=count, dml_nodes=letters.count("d"), crossings=2, partitions=2, crossing_bytes=1_000_000
@@ -51,7 +62,7 @@ def full_record(count: int = 40) -> RunRecord:
         ],
         verdicts=[Verdict(Check("parity", "cpu"), "passed", outputs=outputs, feeds=2, tolerance="fp16-cpu " * 9)],
         findings=[finding("DP502", f"1 node on the CPU: {HOSTILE}", node=HOSTILE, severity="warning")],
-        facts=RunFacts(placement_before=summary, placement_after=summary, nodes=NodeTables(table("d" * count), after)),
+        facts=RunFacts(placement_before=summary, placement_after=summary, nodes=NodeTables(before, after)),
     )
 
 
@@ -114,6 +125,63 @@ def test_keys_walk_the_ribbon_and_open_a_node(page: tuple[Browser, Path]) -> Non
     assert one.errors == []
 
 
+def test_the_graph_opens_at_the_node_of_the_headline(page: tuple[Browser, Path]) -> None:
+    one, path = page
+    one.open(path)
+    assert "1 node on the CPU" in _says(one, "body")
+    about = _says(one, "#about")
+    assert HOSTILE in about
+    assert "DirectML has no kernel for this operator (DP502)" in about
+
+
+def test_pointing_says_why_in_words(page: tuple[Browser, Path]) -> None:
+    one, path = page
+    one.open(path)
+    box = "document.querySelectorAll('.ribbon')[1].getBoundingClientRect()"
+    x, y, width = one.value(f"[{box}.x, {box}.y, {box}.width]")
+    for at, words in (
+        (5, "why: DirectML has no kernel for this operator (DP502)"),
+        (6, "on DirectML\nfused partition: 1"),
+    ):
+        one.point(x + width * (at + 0.5) / 40, y + 20)
+        assert words in _says(one, ".tip")
+        assert "DP500" not in _says(one, ".tip")
+    one.value("document.getElementById('canvas').scrollIntoView()")
+    box = "document.getElementById('canvas').getBoundingClientRect()"
+    x, y, width, height = one.value(f"[{box}.x, {box}.y, {box}.width, {box}.height]")
+    one.point(x + width / 2, y + height / 2)  # the chosen node is in the middle
+    assert HOSTILE in _says(one, ".tip")
+
+
+def test_the_modules_are_below_the_ribbon_in_the_colour_of_their_worst_node(page: tuple[Browser, Path]) -> None:
+    one, path = page
+    one.open(path)
+    parts = "[...document.querySelectorAll('.modules')].map(m => [...m.children].map(p => [p.innerText, p.className]))"
+    before, after = one.value(parts)
+    assert before == [[f"block.{number}", "single"] for number in range(4)]
+    assert after == [["block.0", "cpu"], ["block.1", "cpu"], ["block.2", "single"], ["block.3", "cpu"]]
+    one.value("document.querySelectorAll('.modules')[0].children[2].click()")
+    assert _says(one, "#about").startswith("block.2\nnodes\n10\non DirectML\n10\nof them in FP32\n10")
+    assert _says(one, "#tables [aria-pressed=true]") == "before"
+
+
+def test_the_graph_is_saved_as_svg_and_png(page: tuple[Browser, Path], tmp_path: Path) -> None:
+    one, path = page
+    one.open(path)
+    picture = one.download("document.getElementById('svg').click()", tmp_path)
+    assert picture.suffix == ".svg"
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("Conv") == 40
+    assert texts.count("CPU") == 3
+    png = one.download("document.getElementById('png').click()", tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    assert [width, height] == [2 * int(root.attrib[side]) for side in ("width", "height")]
+    assert (one.errors, one.requests) == ([], [])
+
+
 def test_search_finds_a_node(page: tuple[Browser, Path]) -> None:
     one, path = page
     one.open(path)
@@ -158,6 +226,16 @@ def test_the_policy_lets_no_text_become_html(page: tuple[Browser, Path]) -> None
     assert any("Content Security Policy" in text for text in one.errors)
 
 
+def test_a_small_model_is_printed_on_two_pages(page: tuple[Browser, Path], tmp_path: Path) -> None:
+    one, _ = page
+    path = fixture("residual_cnn").path
+    run = dmlprep.prepare(path, out=tmp_path / "out", recipe="@vision-fp16", device="cpu", pins={"batch": 1})
+    assert [one.outcome for one in run.verdicts] == ["passed", "passed"]
+    write_html(run, tmp_path / "run.html")
+    one.open(tmp_path / "run.html")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", one.printed())) <= 2
+
+
 def test_print_opens_everything(page: tuple[Browser, Path]) -> None:
     one, path = page
     one.open(path)
@@ -177,7 +255,8 @@ def test_five_thousand_nodes_open_and_stay_small(page: tuple[Browser, Path], tmp
     assert (tmp_path / "large.html").stat().st_size < 1_500_000
     one.open(tmp_path / "large.html")
     assert one.errors == []
-    assert "5,000 nodes" in _says(one, "#about")
+    assert "5,000 nodes" in _says(one, ".caption")
+    assert HOSTILE in _says(one, "#about")
 
 
 def test_the_index_of_a_fleet_is_sorted_and_filtered(page: tuple[Browser, Path], tmp_path: Path) -> None:

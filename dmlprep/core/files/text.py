@@ -20,12 +20,15 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "UTF-16-BE"),
 )
 
+_BINARY = frozenset(range(1, 32)) - frozenset(b"\t\n\f\r\x1b")
+"""Control characters that no text has. An ONNX model begins with one of them."""
+
 
 class NotUtf8(Unfit):
     """The bytes are text in an unsupported encoding, or not text; the message says which."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what, HOW_TO_SAVE)
+    def __init__(self, what: str, fix: str = HOW_TO_SAVE) -> None:
+        super().__init__(what, fix)
 
 
 def decode_text(data: bytes) -> str:
@@ -43,6 +46,8 @@ def decode_text(data: bytes) -> str:
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
+        if _BINARY & set(data[:64]):
+            raise NotUtf8("the file is binary, not text", "pass the text file that this command reads") from error
         if mark:
             raise NotUtf8(f"the text is not valid {encoding[:6].rstrip('-')}, despite its byte-order mark") from error
         raise NotUtf8(

@@ -18,6 +18,7 @@ from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.portable.arrays import Array
 from dmlprep.record import RunError, RunRecord
 from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.record.origin import origin
 from dmlprep.record.run_record import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
@@ -114,8 +115,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def bench_record(measurement: Bench) -> RunRecord:
-    """Return the times of models as the record of a run, which ``render_record`` renders."""
+def bench_record(measurement: Bench, *, command_line: str = "") -> RunRecord:
+    """Return the times of models, measured just now, as the record of a run, which ``render_record`` renders."""
     failing = next((one for one in measurement.models if one.not_run), None)
     return RunRecord(
         command="bench",
@@ -123,6 +124,6 @@ def bench_record(measurement: Bench) -> RunRecord:
         version=__version__,
         exit_code=measurement.exit_code,
         seconds=measurement.seconds,
-        facts=RunFacts(bench=measurement),
+        facts=RunFacts(origin=origin(command_line), bench=measurement),
         error=RunError(f"{failing.name} did not run: {failing.not_run}") if failing is not None else None,
     )

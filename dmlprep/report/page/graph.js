@@ -2,7 +2,8 @@
 
 const SMALL = 60; // nodes up to which everything is open at first
 
-function readyGraph(tables) {
+// `start`: the numbers of a table and of its node that is chosen first.
+function readyGraph(tables, start) {
   const [canvas, about, search, found] = ['canvas', 'about', 'search', 'found'].map((id) => document.getElementById(id));
   const context = canvas.getContext('2d');
   const area = { width: 0, height: 0, ratio: 1 };
@@ -48,6 +49,8 @@ function readyGraph(tables) {
     redraw();
   }
 
+  const shownWhole = () => root.width * view.scale <= area.width && root.height * view.scale <= area.height;
+
   function centre(item) {
     view.x = area.width / 2 - (item.shown.x + item.width / 2) * view.scale;
     view.y = area.height / 2 - (item.shown.y + Math.min(item.height, 120) / 2) * view.scale;
@@ -78,16 +81,15 @@ function readyGraph(tables) {
     redraw();
   }
 
-  function openNode(node) {
-    let changed = false;
-    for (let block = node.leaf.parent; block && block !== root; block = block.parent) {
-      changed ||= !block.open;
-      block.open = true;
-    }
-    if (changed) relayout();
+  // Choose a node or block, and open all blocks around it.
+  function reveal(item) {
+    for (let block = item.parent; block; block = block.parent) block.open = true;
+    relayout();
     view.scale = Math.max(view.scale, 0.7);
-    choose(node.leaf);
+    choose(item);
   }
+
+  const openNode = (node) => reveal(node.leaf);
 
   function tellNode(node) {
     about.replaceChildren();
@@ -103,9 +105,8 @@ function readyGraph(tables) {
 
   function tellBlock(block) {
     about.replaceChildren();
-    heading(block.path.replace(/#.*/, '') || block.title);
-    const { dml, single, cpu } = block.kinds;
-    list([['nodes', String(block.count)], ['on DirectML', String(dml + single)], ...(single ? [['of them in FP32', String(single)]] : []), ['on the CPU', String(cpu)]]);
+    heading(pathOf(block));
+    list(blockFacts(block));
   }
 
   function heading(text) {
@@ -146,7 +147,7 @@ function readyGraph(tables) {
     if (!words) return;
     const hits = [];
     for (const node of table.nodes) {
-      if (node.name.toLowerCase().includes(words) || node.operator.toLowerCase().includes(words)) hits.push(node);
+      if ([node.name, node.operator, node.module ?? '', node.place].some((text) => text.toLowerCase().includes(words))) hits.push(node);
       if (hits.length > 30) break;
     }
     const close = () => { found.hidden = true; };
@@ -190,14 +191,11 @@ function readyGraph(tables) {
 
   function showTable(which) {
     table = tables[which];
-    if (!table.root) {
-      table.root = blocksOf(table.nodes);
-      liftEdges(table.root, table.nodes);
-      table.root.open = true;
-      if (table.nodes.length <= SMALL) openAll(table.root, true);
-      else openHead(table.root);
+    root = rootOf(table);
+    if (!root.open) {
+      for (const block of mainBlocks(root)) block.open = true;
+      if (table.nodes.length <= SMALL) openAll(root, true);
     }
-    root = table.root;
     chosen = null;
     relayout();
     about.replaceChildren();
@@ -210,12 +208,12 @@ function readyGraph(tables) {
     fit();
   }
 
-  // A model whose nodes are nearly all in one block says nothing while that is closed.
-  function openHead(block) {
-    const largest = block.children.reduce((a, b) => ((b.count ?? 1) > (a.count ?? 1) ? b : a));
-    if (largest.node || largest.count < 0.8 * block.count) return;
-    largest.open = true;
-    openHead(largest);
+  function goTo(which, item) {
+    if (table !== tables[which]) showTable(which);
+    if (!item.node) item.open = true;
+    reveal(item);
+    canvas.focus({ preventScroll: true });
+    canvas.scrollIntoView({ block: 'nearest' });
   }
 
   function openAll(block, open) {
@@ -236,6 +234,7 @@ function readyGraph(tables) {
     }));
   }
   readyPointer(canvas, { view, zoom, redraw, hit, choose, toggle });
+  readySaving(() => ({ root, hue, label: table.label }));
   canvas.addEventListener('keydown', (event) => {
     const done = {
       ArrowDown: () => step(1), ArrowRight: () => step(1), ArrowUp: () => step(-1), ArrowLeft: () => step(-1),
@@ -256,15 +255,16 @@ function readyGraph(tables) {
   for (const [id, act] of Object.entries(pressed)) document.getElementById(id).addEventListener('click', act);
   document.getElementById('graph').hidden = false;
   new ResizeObserver(resize).observe(canvas);
-  showTable(tables.length - 1);
+  showTable(start?.[0] ?? tables.length - 1);
   resize();
+  if (start) {
+    const { leaf } = table.nodes[start[1]];
+    if (shownWhole() && visible().includes(leaf)) choose(leaf, false);
+    else reveal(leaf);
+  }
   return {
-    openNode(which, node) {
-      if (table !== tables[which]) showTable(which);
-      openNode(node);
-      canvas.focus({ preventScroll: true });
-      canvas.scrollIntoView({ block: 'nearest' });
-    },
+    openNode: (which, node) => goTo(which, node.leaf),
+    openBlock: goTo,
     recolour() {
       hue = colours();
       if (root && area.width) drawGraph(context, view, root, chosen, hue, area);
@@ -280,15 +280,22 @@ function readyPointer(canvas, { view, zoom, redraw, hit, choose, toggle }) {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
+  canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
   canvas.addEventListener('pointerdown', (event) => {
+    tip.hidden = true;
     if (!down.size) moved = 0;
     down.set(event.pointerId, at(event));
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener('pointermove', (event) => {
     const last = down.get(event.pointerId);
-    if (!last) return;
     const now = at(event);
+    if (!last) {
+      const item = event.pointerType === 'touch' ? null : hit(now.x, now.y);
+      if (item && !item.open) showTip(item.node ? item : { block: item }, event.clientX, event.clientY);
+      else tip.hidden = true;
+      return;
+    }
     moved += Math.hypot(now.x - last.x, now.y - last.y);
     const other = [...down].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {

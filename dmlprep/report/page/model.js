@@ -52,7 +52,9 @@ function bytesText(count) {
 
 // What is said of a node beside its name.
 function facts(node) {
-  const found = [['operator', node.operator], ['runs on', WHERE[node.kind]], ['why', node.reason], ['role', node.role]];
+  const found = [['operator', node.operator], ['runs on', WHERE[node.kind]]];
+  if (node.reason) found.push(['why', node.reason]);
+  found.push(['role', node.role]);
   if (node.partition >= 0) found.push(['fused partition', String(node.partition)]);
   if (node.notFused) found.push(['not fused', node.notFused]);
   if (node.type) found.push(['makes', node.type]);
@@ -63,6 +65,47 @@ function facts(node) {
     found.push(['copied', `${one.value}, to ${one.up ? 'DirectML' : 'the CPU'}, ${bytesText(one.bytes)}`]);
   }
   return found;
+}
+
+// What is said of a block beside its path.
+function blockFacts({ count, kinds: { dml, single, cpu } }) {
+  const found = [['nodes', String(count)], ['on DirectML', String(dml + single)]];
+  if (single) found.push(['of them in FP32', String(single)]);
+  return [...found, ['on the CPU', String(cpu)]];
+}
+
+const pathOf = (block) => block.path.replace(/#.*/, '') || block.title;
+
+// The blocks of a table, made when they are first needed.
+function rootOf(table) {
+  table.root ??= liftEdges(blocksOf(table.nodes), table.nodes);
+  return table.root;
+}
+
+// From the root, the blocks that hold nearly all nodes: a model says nothing while they are closed.
+function mainBlocks(root) {
+  const found = [root];
+  while (root.children.length) {
+    const largest = root.children.reduce((a, b) => ((b.count ?? 1) > (a.count ?? 1) ? b : a));
+    if (largest.node || largest.count < 0.8 * root.count) break;
+    found.push(largest);
+    root = largest;
+  }
+  return found;
+}
+
+// Neighbouring nodes of one module of the first level: its block, the first node, and how many there are.
+function moduleRuns(table) {
+  const main = new Set(mainBlocks(rootOf(table)));
+  const runs = [];
+  for (const { leaf, at } of table.nodes) {
+    let block = leaf;
+    while (!main.has(block.parent)) block = block.parent;
+    if (runs.at(-1)?.block === block) runs.at(-1).count += 1;
+    else if (block !== leaf) runs.push({ block, at, count: 1 });
+    else runs.push({ block: null, at, count: 1 });
+  }
+  return runs.filter((run) => run.block);
 }
 
 // Blocks in one another. A leaf is a node; a block has children, the number of its nodes by kind, and its first node.

@@ -4,11 +4,13 @@ document.documentElement.classList.add('js');
 document.body.append(tip);
 const data = JSON.parse(document.getElementById('nodes').textContent);
 const tables = (data.tables ?? []).map(readTable);
-const graph = tables.length && document.getElementById('graph') ? readyGraph(tables) : null;
+const graph = tables.length && document.getElementById('graph') ? readyGraph(tables, data.start) : null;
 
 for (const ribbon of document.querySelectorAll('.ribbon')) {
   const which = Number(ribbon.dataset.table);
-  if (tables[which]) readyRibbon(ribbon, tables[which], (node) => graph?.openNode(which, node));
+  if (!tables[which]) continue;
+  readyRibbon(ribbon, tables[which], (node) => graph?.openNode(which, node));
+  readyModules(ribbon, tables[which], (block) => graph?.openBlock(which, block));
 }
 
 const dark = matchMedia('(prefers-color-scheme: dark)');

@@ -1,15 +1,18 @@
-// What follows the pointer and the keys over the ribbons: the node, where it runs, and why.
+// What follows the pointer and the keys over the ribbons: the node, where it runs, and why; and the modules below them.
+
+const MODULES = 300; // modules below a ribbon; the largest
+const LETTER = 7; // width of a letter of their names, in pixels
 
 const tip = document.createElement('div');
 tip.className = 'tip noprint';
 tip.hidden = true;
 
-function showTip(node, x, y) {
+function showTip({ node, block }, x, y) {
   tip.replaceChildren();
   const title = document.createElement('b');
-  title.textContent = node.name;
+  title.textContent = node ? node.name : pathOf(block);
   tip.append(title);
-  for (const [name, text] of facts(node)) {
+  for (const [name, text] of node ? facts(node) : blockFacts(block)) {
     if (name === 'role' && node.kind !== 'cpu') continue;
     const line = document.createElement('div');
     line.textContent = name === 'runs on' ? `on ${text}` : name === 'operator' ? text : `${name}: ${text}`;
@@ -19,6 +22,28 @@ function showTip(node, x, y) {
   const width = tip.offsetWidth;
   tip.style.left = `${Math.max(4, Math.min(x - width / 2, document.documentElement.clientWidth - width - 4)) + scrollX}px`;
   tip.style.top = `${y + 8 + scrollY}px`;
+}
+
+// The modules of the first level, each with the colour of its worst node.
+function readyModules(ribbon, table, openBlock) {
+  const runs = moduleRuns(table).sort((a, b) => b.count - a.count).slice(0, MODULES);
+  if (!runs.length) return;
+  const [name, strip] = [document.createElement('div'), document.createElement('div')];
+  [name.className, name.textContent, strip.className] = ['level', 'modules', 'modules'];
+  for (const one of [name, strip]) one.setAttribute('aria-hidden', 'true');
+  for (const { block, at, count } of runs) {
+    const part = document.createElement('div');
+    part.className = worst(block);
+    const width = (ribbon.clientWidth * count) / table.nodes.length;
+    part.textContent = pathOf(block).length * LETTER < width ? pathOf(block) : width < 2 * LETTER ? '' : block.title;
+    part.style.left = `${(100 * at) / table.nodes.length}%`;
+    part.style.width = `${(100 * count) / table.nodes.length}%`;
+    part.addEventListener('pointermove', (event) => showTip({ block }, event.clientX, part.getBoundingClientRect().bottom));
+    part.addEventListener('pointerleave', () => { tip.hidden = true; });
+    part.addEventListener('click', () => openBlock(block));
+    strip.append(part);
+  }
+  ribbon.after(name, strip);
 }
 
 function readyRibbon(ribbon, table, openNode) {
@@ -44,7 +69,7 @@ function readyRibbon(ribbon, table, openNode) {
     mark.style.left = `${100 * share}%`;
     ribbon.setAttribute('aria-valuenow', String(at + 1));
     ribbon.setAttribute('aria-valuetext', [node.name, ...facts(node).map((fact) => fact.join(' '))].join(', '));
-    showTip(node, box.left + share * box.width, box.bottom);
+    showTip({ node }, box.left + share * box.width, box.bottom);
   };
   const hide = () => {
     tip.hidden = true;

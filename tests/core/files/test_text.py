@@ -35,6 +35,7 @@ def test_text_as_powershell_and_editors_write_it(mark: bytes, encoding: str, tmp
         ("doc = 'modèle'".encode("cp1252"), "not UTF-8 (byte E8 at position 10): perhaps a code page"),
         (codecs.BOM_UTF16_LE + b"d", "not valid UTF-16"),
         (codecs.BOM_UTF8 + b"\xff", "not valid UTF-8"),
+        (b"\x08\n\x12\x07pytorch:\xa1\xb1", "the file is binary, not text"),
     ],
 )
 def test_other_encodings_are_named(data: bytes, said: str) -> None:
