@@ -18,12 +18,11 @@ from dmlprep.directml.vram import estimate, not_enough, over_budget
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.walk import graphs, nodes
+from dmlprep.pipeline.opportunities import RECIPE, of_check
+from dmlprep.pipeline.placing import Placed
 from dmlprep.record import CODES, Finding, RunError, RunRecord, finding
 from dmlprep.record.outlook import Outlook
 from dmlprep.runtime import SessionOptions
-
-RECIPE = "@static-fp32"
-"""The recipe whose effect ``check`` predicts: the default of ``prepare``."""
 
 
 def check_model(
@@ -37,8 +36,9 @@ def check_model(
 ) -> list[Examined]:
     """Check a model file for each target (DirectML release), and return one result for each, in the same order.
 
-    The last result also has the memory that a session needs (``facts.memory``). If a node is on the CPU or a size is
-    free, it has the predicted effect of ``prepare`` (``facts.prepare``). The options apply to the last target only.
+    The last result also has the memory that a session needs (``facts.memory``) and ``facts.opportunities``. If a node
+    is on the CPU or a size is free, it has the predicted effect of ``prepare`` (``facts.prepare``). The options apply
+    to the last target only.
 
     Args:
         fail_on_cpu: True to set exit code 1 if a compute node would run on the CPU; ``error`` names the first. Nodes
@@ -63,6 +63,7 @@ def check_model(
         _foretell(model, newest)
         _note_half(model, newest)
         _weigh(newest, vram)
+        _offer(model, newest)
         if verify:
             from dmlprep.parity.feeds.graph_feeds import make_feeds
             from dmlprep.runtime.verify_placement import verify_placement
@@ -174,6 +175,15 @@ def _note_half(model: Model, examined: Examined) -> None:
     if 2 * half > floats:
         text = f"the model is FP16 already: {half} of {floats} floating-point nodes compute in FP16"
         examined.record.findings.append(finding("DP410", text))
+
+
+def _offer(model: Model, examined: Examined) -> None:
+    """Add the opportunities to the record; a model that is not valid, or whose placement is not known, has none."""
+    record = examined.record
+    if examined.placement is None or examined.facts is None or any(f.code == "DP003" for f in record.findings):
+        return
+    placed = Placed(examined.facts, examined.placement, examined.target, [])
+    record.facts.opportunities = of_check(model, placed, record)
 
 
 def _foretell(model: Model, examined: Examined) -> None:

@@ -88,6 +88,7 @@ class _Walk:
         steps: records of the steps.
         half: numbers of FP16 and FP32 nodes after the step ``fp16``; ``None`` without such a step.
         refused: the reason if a step refused the model; otherwise empty.
+        pinned: the placement after the step ``pin``; ``None`` if it was not computed.
         facts: the facts from which ``after`` was computed; ``None`` if ``after`` is the original model's placement.
     """
 
@@ -97,6 +98,7 @@ class _Walk:
     steps: list[StepRecord] = field(default_factory=list)
     half: Half | None = None
     refused: str = ""
+    pinned: Placement | None = None
     facts: GraphFacts | None = None
 
     def place(self, target: Target) -> None:
@@ -122,6 +124,8 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
         if changed and walk.cpu_nodes[0]:  # otherwise the step that brings a node to DirectML is not needed
             walk.place(plan.target)
             changed = False
+            if step.pass_.name == "pin":
+                walk.pinned = walk.after
         walk.cpu_nodes.append(_away(walk.after))
         if done.facts.casts is not None:
             walk.half = _half(walk.work, done, step)
@@ -171,6 +175,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         half=walk.half,
         refused=walk.refused,
         values=plan.values,
+        pinned=None if walk.pinned is None else walk.pinned.summary(),
         memory=None if walk.facts is None or walk.refused else estimate(walk.facts, walk.after, plan.target),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,17 +22,38 @@ from dmlprep.passes import Context, OnCpu
 from dmlprep.record import Finding, RunRecord
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables
-from dmlprep.record.placement import PlacementFacts
 
 
-def _placed(
-    model: Model, target: Target, frozen: Frozen | None, vram: int | None
-) -> tuple[PlacementFacts, NodeTable, MemoryEstimate, list[Finding]]:
-    with paused_collector():
-        graph = read_facts(model, target.tables, frozen)
-        placement = place_facts(graph, target, model.opset)
-        faults = _known_faults(model, target, graph, placement)
-        return placement.summary(), node_table(graph, placement), estimate(graph, placement, target, vram), faults
+@dataclass(frozen=True)
+class Placed:
+    """The nodes of a model, and where they run on the target.
+
+    Attributes:
+        faults: the errors that DirectML is known to make with the model.
+    """
+
+    graph: GraphFacts
+    placement: Placement
+    target: Target
+    faults: list[Finding]
+
+    @classmethod
+    def of(cls, model: Model, target: Target, frozen: Frozen | None) -> Placed:
+        """Place a model; ``frozen``: its serialized form, or ``None`` to take it from ``model``."""
+        with paused_collector():
+            graph = read_facts(model, target.tables, frozen)
+            placement = place_facts(graph, target, model.opset)
+            return cls(graph, placement, target, _known_faults(model, target, graph, placement))
+
+    def memory(self, vram: int | None = None) -> MemoryEstimate:
+        """Return the memory that a session needs; ``vram``: memory of the device in bytes, if known."""
+        with paused_collector():
+            return estimate(self.graph, self.placement, self.target, vram)
+
+    def table(self) -> NodeTable:
+        """Return the nodes as a table for records."""
+        with paused_collector():
+            return node_table(self.graph, self.placement)
 
 
 def _known_faults(model: Model, target: Target, graph: GraphFacts, placement: Placement) -> list[Finding]:
@@ -49,7 +71,7 @@ def _is_shipped(one: Finding) -> bool:
     return domain in ("", "ai.onnx.ml", "com.microsoft")
 
 
-def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> list[Finding]:
+def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> Placed:
     """Write into the record where each node would run before the steps, and the memory that a session needs.
 
     Called before the steps, so that the record of a model that a step refuses has these facts too.
@@ -58,20 +80,20 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
         vram: memory of the device in bytes, with which the need is compared; ``None``: unknown.
 
     Returns:
-        the errors that DirectML is known to make with the model.
+        the placed nodes, with the errors that DirectML is known to make.
 
     Raises:
         UsageError: the target's kernels are not known.
     """
-    facts = record.facts
-    facts.placement_before, table, facts.memory, faults = _placed(model, target, model.opened, vram)
-    facts.nodes = NodeTables(table)
-    return faults
+    placed, facts = Placed.of(model, target, model.opened), record.facts
+    facts.placement_before, facts.memory = placed.placement.summary(), placed.memory(vram)
+    facts.nodes = NodeTables(placed.table())
+    return placed
 
 
 def note_after(
     record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
-) -> list[Finding] | None:
+) -> Placed:
     """Write into the record where each node would run after the steps, and the memory that a session needs.
 
     Args:
@@ -80,16 +102,16 @@ def note_after(
         vram: memory of the device in bytes; ``None``: unknown.
 
     Returns:
-        the errors that DirectML is known to make with the model; ``None`` if no step changed the model.
+        the placed nodes, with the errors that DirectML is known to make.
     """
-    facts = record.facts
+    placed, facts = Placed.of(model, target, frozen), record.facts
     if not changed:
         facts.placement_after = facts.placement_before
-        return None
+        return placed
     assert facts.nodes is not None, "note_before must come first"
-    facts.placement_after, table, facts.memory, faults = _placed(model, target, frozen, vram)
-    facts.nodes = msgspec.structs.replace(facts.nodes, after=table)
-    return faults
+    facts.placement_after, facts.memory = placed.placement.summary(), placed.memory(vram)
+    facts.nodes = msgspec.structs.replace(facts.nodes, after=placed.table())
+    return placed
 
 
 def context_for(target: Target, **more: Any) -> Context:

@@ -35,6 +35,7 @@ from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.parity.judging import JudgingOptions
 from dmlprep.pipeline.exit_code import DML_HERE, judge
 from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.opportunities import PrepareCommand, of_result, safer
 from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import Proof, missing_device
@@ -218,19 +219,24 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
         # Before the steps, which take longer. The steps and the proof use the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
         release = request.plan.target
-        faults_before = note_before(record, model, release, request.vram)
+        note_before(record, model, release, request.vram)
         frozen = _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
-        faults_after = note_after(record, model, release, frozen, changed=changed, vram=request.vram)
+        placed = note_after(record, model, release, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
         # Otherwise the last step that changed it was checked in the same way.
         if not changed and (wrong := check(model.ir, frozen=frozen)):
             what = f"the prepared model would not be valid: {wrong}"
             fix = "export the model again: its types or shapes contradict each other"
             raise ModelRefused(what, where=str(request.source), code="DP003", fix=fix)
+        command = PrepareCommand(request.source, request.out, request.model_path, request.plan, request.options)
+        offers = of_result(model, placed, command, record) if request.sharing is None else []
         saved = _save(model, request, target, record)
-        return _prove(saved, request, feeds, record, host, faults_before if faults_after is None else faults_after)
+        result = _prove(saved, request, feeds, record, host, placed.faults)
+        if result is not None and request.sharing is None:
+            record.facts.opportunities = [*offers, *safer(command, record)]
+        return result
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
@@ -326,7 +332,7 @@ def _run_steps(
         nbytes = sum(v.const_value.nbytes for v in unread if v.const_value is not None)
         fate = "removed" if drop else "kept at the end of the list; --set step.simplify.drop_unread=true removes them"
         text = f"no node reads {', '.join(names[:3])}{more} ({nbytes} bytes): {fate}"
-        record.findings.append(finding("DP307", text, removed=drop))
+        record.findings.append(finding("DP307", text, removed=drop, bytes=nbytes))
         if not drop:
             put_unread(model.ir, unread)
             return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
+from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.shell import command_line
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.placement import PlacementFacts
@@ -53,6 +55,8 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         sizes, values: sizes of dimensions and values of inputs that the user set.
         free: dimensions of inputs that stay free, with their places.
         before, after: the placement before and after the steps; ``after`` is ``None`` if a step refuses the model.
+        pinned: the placement before the steps, but with the fixed sizes; ``None`` if no size changes, or if all nodes
+            are on DirectML.
         steps: the results of the steps, which ran without models being run.
         fates: the nodes on the CPU before the steps.
         staying: compute nodes on the CPU afterwards, also those that a step made.
@@ -80,6 +84,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: str = ""
     values: dict[str, Any] = {}
     memory: MemoryEstimate | None = None
+    pinned: PlacementFacts | None = None
     example: Outlook | None = None
     target_reason: str = ""
 
@@ -96,3 +101,22 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         """The sizes that the example adds, as options of the command line; empty without an example."""
         added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
         return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())
+
+
+def prepare_command(model: str, outlook: Outlook | None = None, recipe: str = "", target: str = "") -> str:
+    """Return the command ``dmlprep prepare`` for a model, with the sizes and values of a prediction, if any.
+
+    Args:
+        recipe: the recipe to use; empty: that of the prediction.
+        target: the release to name in the command; empty for none.
+    """
+    recipe = recipe or (outlook.recipe if outlook else "")
+    out = "prepared" if PurePath(model).parent.name == "out" else "out"  # prepare never replaces its input
+    words: list[str | PurePath] = ["dmlprep", "prepare", PurePath(model), "-o", out]
+    words += [] if recipe in ("", "@static-fp32") else ["--recipe", recipe]
+    words += ["--target", target] if target else []
+    for name, size in outlook.sizes.items() if outlook else ():
+        words += ["--pin", f"{name}={size}"]
+    for name, value in outlook.values.items() if outlook else ():
+        words += ["--pin", f"{name}:={toml_value(value)}"]
+    return command_line(*words) + (f" {outlook.pins}" if outlook and outlook.best is outlook.example else "")

@@ -24,6 +24,7 @@ from dmlprep.record.findings import Finding
 from dmlprep.record.generation import CheckedModelFacts, GenaiFacts, Needs
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables, numbers
+from dmlprep.record.opportunities import Opportunity
 from dmlprep.record.origin import Origin
 from dmlprep.record.outlook import Outlook
 from dmlprep.record.placement import PlacementFacts
@@ -80,6 +81,7 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
         memory: device memory of a session.
         best_opset: opset at which most of the model runs on DirectML.
         prepare, prepare_fails: the predicted result of ``prepare``, or why it would fail.
+        opportunities: changes that would still improve the model, by gain.
         models, needs: the models of ``genai check`` by section of the config, and the memory for the decoder.
     """
 
@@ -94,6 +96,7 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
     best_opset: int | None = None
     prepare: Outlook | None = None
     prepare_fails: str = ""
+    opportunities: list[Opportunity] = []
     bucket: BucketFacts | None = None
     bench: Bench | None = None
     bisection: Bisected | None = None

@@ -28,6 +28,7 @@ from dmlprep.record.nodes import NAME_LENGTH, NodeTable, NodeTables, Reason
 from dmlprep.record.run_record import headline
 from dmlprep.report.charts import blocks_along, change, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
+from dmlprep.report.opportunities import gain_text
 from dmlprep.report.pages import page
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import kinds, ribbon
@@ -84,6 +85,8 @@ def render_html(record: RunRecord) -> str:
         bench=bench,
         speeds=speed_rows(bench) if bench is not None else [],
         groups=_groups(record),
+        opportunities=facts.opportunities,
+        gain=gain_text,
         rows=_ROWS,
         worst=worst_output,
         size=bytes_text,

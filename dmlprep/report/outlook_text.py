@@ -1,48 +1,20 @@
-"""Show an outlook, the predicted effect of ``prepare``: in full for ``check --plan``, in short for ``check``."""
+"""Show an outlook, the predicted effect of ``prepare``, for ``check --plan``."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import PurePath
 
-from dmlprep.core.text.documents import toml_value
-from dmlprep.core.text.shell import command_line
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.shares import percent
 from dmlprep.record import StepRecord
 from dmlprep.record.memory import MemoryEstimate
-from dmlprep.record.outlook import Fate, Outlook
+from dmlprep.record.outlook import Fate, Outlook, prepare_command
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import target_text
 
 _SHOWN = 12
 _CHOSEN = {"placement": ", which keeps the most nodes on DirectML", "option": ", set in the step", "target": ""}
-
-
-def in_short(outlook: Outlook, model: str) -> list[str]:
-    """Return lines with the gain of ``prepare``, its command, and the memory after it; empty if it gains nothing.
-
-    If ``prepare`` would refuse the model, one line gives the reason.
-    """
-    best = outlook.best
-    if best.after is None:
-        return [f"prepare would refuse this model: {outlook.refused}"]
-    away = [f for f in best.fates if f.role == "compute"]
-    moved = sum(bool(f.step) for f in away)
-    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if moved else []
-    before, fused, crossings = outlook.before, best.after.partitions, best.after.crossings
-    changed = (fused, crossings) != (before.partitions, before.crossings)
-    changed |= best.after.dml_nodes - best.after.fused_nodes < before.dml_nodes - before.fused_nodes
-    if changed and (fused or crossings < before.crossings):
-        effect.append(f"make {_count(fused, 'fused partition')} with {_copies(crossings)}")
-    if not effect:
-        return []
-    lines = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
-    # otherwise the text above contains the model's own
-    if best.memory is None or not best.memory.known or not best.sizes:
-        return lines
-    return [*lines, f"  then {memory_line(best.memory)}"]
 
 
 def in_one_line(outlook: Outlook, model: str) -> str:
@@ -72,17 +44,7 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
     lines += _groups("moves to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
     lines += _groups("stays on the CPU (no option moves it to DirectML):", outlook.best.staying, lambda f: f.reason)
     lines += _half(outlook)
-    return [*lines, "", f"run: {_command(outlook, model)}"]
-
-
-def _command(outlook: Outlook, model: str) -> str:
-    words: list[str | PurePath] = ["dmlprep", "prepare", PurePath(model), "-o", "out"]
-    words += [] if outlook.recipe == "@static-fp32" else ["--recipe", outlook.recipe]
-    for name, size in outlook.sizes.items():
-        words += ["--pin", f"{name}={size}"]
-    for name, value in outlook.values.items():
-        words += ["--pin", f"{name}:={toml_value(value)}"]
-    return command_line(*words) + (f" {outlook.pins}" if outlook.best is outlook.example else "")
+    return [*lines, "", f"run: {prepare_command(model, outlook)}"]
 
 
 def _sizes(outlook: Outlook) -> list[str]:

@@ -39,6 +39,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         "findings": [msgspec.to_builtins(f) for f in record.findings],
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
         "prepare": msgspec.to_builtins(record.facts.prepare),
+        "opportunities": msgspec.to_builtins(record.facts.opportunities),
         "memory": msgspec.to_builtins(record.facts.memory),
     }
     if placement is None:

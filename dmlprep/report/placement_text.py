@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dmlprep.core.text.sizes import bytes_text, count_text
@@ -13,8 +13,9 @@ from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, Finding, RunRecord
 from dmlprep.record.outlook import Outlook
 from dmlprep.record.run_record import Level, brief_line, headline, target_text
+from dmlprep.report import opportunities
 from dmlprep.report.grouping import FindingGroup, finding_lines, grouped
-from dmlprep.report.outlook_text import in_short, memory_line
+from dmlprep.report.outlook_text import memory_line
 
 _NAMED = 3
 """The most source modules that are named for a group of nodes."""
@@ -38,10 +39,15 @@ class Line:
 def summary(record: RunRecord) -> tuple[list[Line], Line]:
     """Return the lines that ``check`` shows first, and the last line, which models on the same target share.
 
-    The first lines are the verdict, a line for each check that ran, and at most three lines of what needs the user.
+    The first lines are the verdict, a line for each check that ran, at most three errors and warnings, and at most
+    three opportunities with their commands, after the errors.
     """
-    needs = list(_needs(record))
-    more = f", and {len(needs) - _URGENT} more to review" if len(needs) > _URGENT else ""
+    errors, warnings = _needs(record)
+    shown = errors[:_URGENT]
+    shown += map(Line, opportunities.lines(record.facts.opportunities))
+    shown += warnings[: max(0, _URGENT - len(errors))]
+    left_out = len(errors) + len(warnings) - _URGENT
+    more = f", and {left_out} more to review" if left_out > 0 else ""
     target = target_text(record.target, record.target_reason)
     news = headline(record)
     first = Line(record.input, f": {news.text}", _COLOUR[news.level])
@@ -53,24 +59,25 @@ def summary(record: RunRecord) -> tuple[list[Line], Line]:
         )
         for one in record.verdicts
     ]
-    return [first, *checks, *needs[:_URGENT]], Line(f"target {target}; details{more}: -v", colour="dim")
+    return [first, *checks, *shown], Line(f"target {target}; details{more}: -v", colour="dim")
 
 
-def _needs(record: RunRecord) -> Iterator[Line]:
-    """Yield a line for each group of errors, for the gain of ``prepare``, then for each group of warnings.
+def _needs(record: RunRecord) -> tuple[list[Line], list[Line]]:
+    """Return a line for each group of errors and of warnings, the refusal of ``prepare`` before the other warnings.
 
     Warnings about nodes that ``prepare`` moves to DirectML are left out.
     """
     outlook = record.facts.prepare
-    ahead = in_short(outlook, record.input)[:1] if outlook is not None else []
-    moved = _moved(outlook) if outlook is not None and ahead else set()
+    moved = set() if outlook is None or outlook.refused else _moved(outlook)
     severe = [f for f in record.all_findings() if f.severity != "note" and _operator(f) not in moved]
     groups = list(grouped(severe))
-    yield from (_line(group) for group in groups if group.severity == "error")
-    yield from map(Line, ahead)
+    refused = []
     if record.facts.prepare_fails:
-        yield Line("prepare would fail", f" on this model: {record.facts.prepare_fails}", "yellow")
-    yield from (_line(group) for group in groups if group.severity == "warning")
+        refused.append(Line("prepare would fail", f" on this model: {record.facts.prepare_fails}", "yellow"))
+    elif outlook is not None and outlook.refused:
+        refused.append(Line("prepare would refuse", f" this model: {outlook.refused}", "yellow"))
+    errors, warnings = ([_line(group) for group in groups if group.severity == kind] for kind in ("error", "warning"))
+    return errors, refused + warnings
 
 
 def _moved(outlook: Outlook) -> set[str]:
@@ -99,7 +106,8 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     release = (
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
     )
-    text_lines = [brief_line(record), f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}"]
+    text_lines = [brief_line(record), *opportunities.lines(record.facts.opportunities)]
+    text_lines.append(f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}")
     text_lines += [f"this target is the default: {record.target_reason}"] if record.target_reason else []
     if placement is not None:
         text_lines += _summary(placement)
@@ -114,8 +122,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
         text_lines.append("")
     text_lines += finding_lines(rest)
     if record.facts.prepare is not None:
-        ahead = in_short(record.facts.prepare, record.input)
-        text_lines += ["", *ahead] if ahead else []
+        text_lines += _ahead(record.facts.prepare)
     if record.facts.prepare_fails:
         text_lines += ["", f"prepare would fail on this model: {record.facts.prepare_fails}"]
     for verdict in record.verdicts:
@@ -123,6 +130,17 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
         text_lines += [f"  by {verdict.device}"] if verdict.device is not None else []
         text_lines += finding_lines(verdict.findings)
     return text_lines
+
+
+def _ahead(outlook: Outlook) -> list[str]:
+    """Return the memory after ``prepare`` with example sizes, or why it would refuse the model; may be empty."""
+    if outlook.refused:
+        return ["", f"prepare would refuse this model: {outlook.refused}"]
+    # without sizes, the text above has the model's own
+    if outlook.memory is None or not outlook.memory.known or not outlook.sizes:
+        return []
+    sizes = ", ".join(f"{name}={size}" for name, size in outlook.sizes.items())
+    return ["", f"after prepare with {sizes}: {memory_line(outlook.memory)}"]
 
 
 def _summary(placement: Placement) -> list[str]:

@@ -14,6 +14,7 @@ from dmlprep.record import Finding, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import Level, brief_line, headline, target_text
+from dmlprep.report import opportunities
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import FindingGroup, grouped
 from dmlprep.report.outlook_text import memory_line
@@ -111,8 +112,9 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
 
 
 def show_summary(record: RunRecord, console: Console) -> None:
-    """Print the headline, at most three groups of errors and warnings, times, and the path of the result."""
+    """Print the headline, at most three opportunities, three groups of errors and warnings, times, and the output."""
     _show_headline(record, console)
+    _show_opportunities(record, console, opportunities.SHOWN)
     _show_urgent(record, console, ("error", "warning"))
     if record.facts.bench is not None:
         show_bench(record.facts.bench, console, verbose=False)
@@ -153,6 +155,11 @@ def _show_headline(record: RunRecord, console: Console) -> None:
     start, colon, rest = printable(news.text).partition(": ")
     style = f"bold {_LEVEL[news.level]}"
     console.print(Text.assemble((start, style), f"{colon}{rest}") if colon else Text(start, style=style))
+
+
+def _show_opportunities(record: RunRecord, console: Console, most: int) -> None:
+    for line in opportunities.lines(record.facts.opportunities, most):
+        console.print(Text(line))
 
 
 def _show_bucket(record: RunRecord, console: Console) -> None:
@@ -198,6 +205,9 @@ def show_record(record: RunRecord, console: Console) -> None:
     if facts.bench is not None:
         console.print()
         show_bench(facts.bench, console)
+    if facts.opportunities:
+        console.print()
+        _show_opportunities(record, console, len(facts.opportunities))
     console.print()
     _show_bucket(record, console)
     _show_output(record, console)

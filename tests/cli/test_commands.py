@@ -270,7 +270,7 @@ def test_plan_of_a_model_says_what_prepare_would_do(tmp_path: Path, run: Run) ->
     assert done.out.splitlines()[-1] == f"run: dmlprep prepare {path} -o out --pin n=1"
     told = json.loads(run("check", path, "--plan", "--pin", "n=3", "--format", "json").out)
     assert (told["format"], told["sizes"], told["after"]["compute_nodes_on_cpu"]) == (1, {"n": 3}, 0)
-    assert "prepare would bring 1 of 1 compute nodes" in run("check", path).out
+    assert "bring 1 of 1 compute node to DirectML" in run("check", path).out
     assert run("check", path, "--plan", "--pin", "m=3").code == 2
     assert [p.name for p in tmp_path.iterdir()] == ["gelu.onnx"]
     half = run("check", path, "--plan", "--recipe", "@vision-fp16", "--set", "step.fp16.islands=off", "--pin", "n=1")

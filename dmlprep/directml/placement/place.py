@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import onnx_ir as ir
@@ -59,6 +59,19 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
                     to: SessionDevice = "cpu" if made_on_dml else "dml"
                     copies.append(Crossing(value.name, inner.path, to, node.label, reader.label, nbytes(value)))
     return copies
+
+
+def crossings_after(graph: GraphFacts, target: Target) -> Callable[[Iterable[NodeFacts]], list[Crossing]]:
+    """Return a function of nodes on the CPU: the crossings as they would be if DirectML ran these nodes, too."""
+    divisions = [Divisions(target).of(inner) for inner in graph.all_graphs()]
+    on_dml = {key for one in divisions for key, answer in one.answers.items() if answer.provider == "dml"}
+    kernels = {key: kernel for one in divisions for key, kernel in one.kernels.items()}
+
+    def after(moved: Iterable[NodeFacts]) -> list[Crossing]:
+        more = {id(node): Kernel(node.since, {}) for node in moved}
+        return crossings(graph, on_dml | more.keys(), kernels | more)
+
+    return after
 
 
 class _Readers:

@@ -42,8 +42,7 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
     Returns:
         the estimate. If a needed size is free, unknown or absurdly large, its ``unknown`` is the reason.
     """
-    rows, graphs = iter(placement.nodes), graph.all_graphs()
-    units = {g.path: units_of(g, list(islice(rows, len(g.nodes))), target.tables) for g in graphs}
+    units = _units(graph, placement, target)
     size = _size_at_most(graph)
     unknown = _unknown(graph, units, size)
     if unknown:
@@ -55,6 +54,16 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
         return result
     less = ways(graph, result.peak, size, lambda other, tiled: _estimated(graph, units, other, tiled=tiled).peak)
     return msgspec.structs.replace(result, ways=less)
+
+
+def peak_in_half(graph: GraphFacts, placement: Placement, target: Target) -> int:
+    """Return the peak of the device's memory in bytes if all FP32 tensors were FP16; only for a known need."""
+    return _estimated(graph, _units(graph, placement, target), _changed(_size_at_most(graph), _half)).peak
+
+
+def _units(graph: GraphFacts, placement: Placement, target: Target) -> dict[str, list[Unit]]:
+    rows = iter(placement.nodes)
+    return {g.path: units_of(g, list(islice(rows, len(g.nodes))), target.tables) for g in graph.all_graphs()}
 
 
 def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *, tiled: bool = False) -> MemoryEstimate:
