@@ -92,11 +92,12 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
 
 
 def note_after(
-    record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
+    record: RunRecord, model: Model, before: Placed, frozen: Frozen | None, *, changed: bool, vram: int | None = None
 ) -> Placed:
     """Write into the record where each node would run after the steps, and the memory that a session needs.
 
     Args:
+        before: the nodes before the steps.
         frozen: the model after the steps, serialized; ``None``: it is taken from ``model``.
         changed: False if no step changed the model: the facts from before the steps then count.
         vram: memory of the device in bytes; ``None``: unknown.
@@ -104,10 +105,11 @@ def note_after(
     Returns:
         the placed nodes, with the errors that DirectML is known to make.
     """
-    placed, facts = Placed.of(model, target, frozen), record.facts
+    facts = record.facts
     if not changed:
         facts.placement_after = facts.placement_before
-        return placed
+        return before
+    placed = Placed.of(model, before.target, frozen)
     assert facts.nodes is not None, "note_before must come first"
     facts.placement_after, facts.memory = placed.placement.summary(), placed.memory(vram)
     facts.nodes = msgspec.structs.replace(facts.nodes, after=placed.table())

@@ -218,12 +218,11 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
         host.may_read([request.source, *data_files(model), target.parent])
         # Before the steps, which take longer. The steps and the proof use the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
-        release = request.plan.target
-        note_before(record, model, release, request.vram)
+        before = note_before(record, model, request.plan.target, request.vram)
         frozen = _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
-        placed = note_after(record, model, release, frozen, changed=changed, vram=request.vram)
+        placed = note_after(record, model, before, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
         # Otherwise the last step that changed it was checked in the same way.
         if not changed and (wrong := check(model.ir, frozen=frozen)):

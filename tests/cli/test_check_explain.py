@@ -44,14 +44,15 @@ def test_check_of_a_good_model_exits_0(tmp_path: Path) -> None:
 
 
 def test_check_says_what_needs_the_user_in_three_lines(run: Run) -> None:
-    """The verdict, the command that helps, and the target: everything else is with ``-v``."""
+    """The verdict, the commands that help, and the target: everything else is with ``-v``."""
     gelu = run("check", fixture("opset22_cnn").path).out.splitlines()
-    assert [line.split()[0] for line in gelu[1:]] == ["prepare", "target"]
+    assert [line.split()[0] for line in gelu[1:]] == ["save", "dmlprep", "save", "dmlprep", "target"]
     assert "5 of 5 compute nodes" in gelu[1]
     assert "DP501" in run("check", fixture("opset22_cnn").path, "-v").out
     stays = run("check", fixture("detector_nms").path).out.splitlines()
-    assert [line.split()[:2] for line in stays[1:-1]] == [["warning", "DP502"]]
-    assert "; fix: no option brings it to DirectML" in stays[1]
+    assert [line.split()[0] for line in stays[1:]] == ["save", "dmlprep", "save", "dmlprep", "warning", "target"]
+    assert stays[5].startswith("warning DP502 ")
+    assert "; fix: no option brings it to DirectML" in stays[5]
 
 
 def test_errors_come_before_what_helps(run: Run, tmp_path: Path) -> None:
@@ -63,12 +64,13 @@ def test_errors_come_before_what_helps(run: Run, tmp_path: Path) -> None:
     assert shown[1].startswith("error DP601 ")
     assert "and 2 more: allowzero=1" in shown[1]
     assert "; fix: run the fix-quirks pass" in shown[1]
-    assert [line.split()[0] for line in shown[2:]] == ["prepare", "target"]
+    assert [line.split()[0] for line in shown[2:]] == ["save", "dmlprep", "target"]
 
 
 def test_several_models_share_the_last_line(run: Run) -> None:
     shown = run("check", fixture("residual_cnn").path, fixture("detector_raw").path).out.splitlines()
-    assert [line.startswith("target ") for line in shown] == [False, False, False, True]
+    assert [line.startswith("target ") for line in shown] == [False] * (len(shown) - 1) + [True]
+    assert sum(".onnx: " in line for line in shown) == 2
 
 
 def test_colours_are_for_terminals_and_for_those_who_force_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,6 +309,7 @@ def test_report_of_something_else(add_model: Path, run: Run) -> None:
     done = run("report", add_model)
     assert done.code == 2
     assert "not a run record" in done.err
+    assert "fix: pass the run.json that prepare wrote" in done.err
     assert "Traceback" not in done.err
 
 

@@ -92,7 +92,7 @@ def test_record_reports_and_contract_hold_it(prepared: Path) -> None:
     assert found.known
     assert found.ways == []
     assert "memory of the device: about" in render_text(record)
-    assert "memory of the device" in render_html(record)
+    assert "<dt>device memory</dt><dd>about" in render_html(record)
 
 
 def test_the_project_file_says_it_too(tmp_path: Path, prepared: Path) -> None:

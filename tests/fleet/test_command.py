@@ -48,6 +48,7 @@ def test_a_small_fleet(folder: Path, run: Run) -> None:
     assert (record.exit_code, record.input) == (0, str(Path("models/residual_cnn.onnx")))
     assert record.facts.origin is not None
     assert record.facts.origin.command_line.startswith("dmlprep prepare -o ")
+    assert " --target ort-1.30 " in record.facts.origin.command_line  # whatever is installed where the job runs
     index = (folder / "build/index.html").read_text(encoding="utf-8")
     assert 'href="./residual_cnn/one/report.html"' in index
     sarif = json.loads((folder / "build/fleet.sarif").read_text(encoding="utf-8"))

@@ -15,9 +15,9 @@ import dmlprep
 from dmlprep.directml.placement.report import examine, examine_for
 from dmlprep.directml.quirks import codes
 from dmlprep.directml.targets import find_target, target_names
-from dmlprep.record import Finding, RunRecord
+from dmlprep.record import Check, Finding, RunRecord, Verdict
 from dmlprep.report import placement_json, sarif
-from dmlprep.report.placement_text import by_release, lines
+from dmlprep.report.placement_text import Line, by_release, lines, summary
 from tests.directml.placement.graphs import parsed
 from tests.sarif import SARIF
 
@@ -162,6 +162,14 @@ def test_text_names_the_operator_its_code_and_the_remedy() -> None:
     assert "on DirectML: 0 of 1 nodes (0 %)" in text
     assert "1 x Conv-22  DP501 DirectML has version 11, not 22" in text
     assert "lower the opset to 21" in text
+
+
+@pytest.mark.parametrize(("outcome", "colour"), [("passed", "green"), ("failed", "yellow")])
+def test_a_check_that_ran_has_a_line_of_its_own(outcome: Any, colour: str) -> None:
+    record = _record(CONV, 17)
+    record.verdicts.append(Verdict(Check("placement", "dml"), outcome, "1 node, as predicted"))
+    first, _ = summary(record)
+    assert first[1] == Line(f"placement on dml: {outcome}", ", 1 node, as predicted", colour)
 
 
 def test_the_table_says_from_which_release_on_it_runs_whole() -> None:

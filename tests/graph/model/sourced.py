@@ -75,18 +75,22 @@ def write_transformer(path: Path, nodes: int = 5000, stages: int = 4) -> Path:
     The model has at least ``nodes`` nodes. Modules are called ``stages.3.layers.7.mlp.act``.
     """
     layers = -(-nodes // (stages * sum(len(ops) for _, _, ops in BLOCK)))
-    written, value = [], "x"
+    written, value, skip = [], "x", "x"
     for stage, layer in product(range(stages), range(layers)):
         scopes = ["", f"stages.{stage}", f"stages.{stage}.layers.{layer}"]
         last = (stage, layer) == (stages - 1, layers - 2)
         for child, line, ops in BLOCK:
             for op in ops:
                 op = "Gelu" if last and op == "Relu" else op
-                inputs = [value, *{"MatMul": ["weight"], "Mul": ["weight"], "Add": [value]}.get(op, [])]
+                inputs = [
+                    value,
+                    *{"MatMul": ["weight"], "Mul": ["weight"], "Add": [value if child else skip]}.get(op, []),
+                ]
                 inputs += ["scale"] * (op == "LayerNormalization")
                 value = f"{op.lower()}_{len(written)}"
                 inner = [".".join([scopes[-1], *child.split(".")[:depth]]) for depth in range(1, child.count(".") + 2)]
                 written.append(node(op, inputs, value, [*scopes, *inner] if child else scopes, line))
+                skip = skip if child else value
     written.append(node("Relu", [value], "y", ["", "head"], 12))
     return _save(path, written, [8, 8], 20)
 

@@ -172,7 +172,11 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert "median" in done.out
     assert "nodes on the CPU" in done.out
     assert "of p10, to residual_cnn.onnx" in done.out
-    assert "<svg" in page.read_text(encoding="utf-8")
+    shown = page.read_text(encoding="utf-8")
+    assert "<svg" in shown
+    assert "as fast as residual_cnn.onnx" in shown or "slower" in shown
+    assert all(f"<dt>{fact}</dt>" in shown for fact in ("date", "command", "machine"))
+    assert shown.count('<th class="n">ratio') == 2
     brief = run("bench", CNN, CNN, "--seconds", "0").out.splitlines()
     assert brief[0].startswith("residual_cnn.onnx (2) is ")
     assert [len(line.split()) for line in brief if line.startswith("residual_cnn.onnx ")][1:] == [7, 8]
