@@ -8,6 +8,7 @@ import platform
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
@@ -47,8 +48,6 @@ def origin(command_line: str = "") -> Origin:
 @cache
 def _versions() -> dict[str, str]:
     """Return the versions of Python, dmlprep and ``_PACKAGES``; cached, because package metadata is slow to read."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import
-
     versions = {"Python": platform.python_version(), "dmlprep": __version__}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

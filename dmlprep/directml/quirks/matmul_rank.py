@@ -1,4 +1,4 @@
-"""Matrix products of operands with more than four dimensions, or whose second operand is a vector."""
+"""Matrix products and triangles of more than four dimensions, and products whose second operand is a vector."""
 
 from __future__ import annotations
 
@@ -113,4 +113,26 @@ QUIRK_VECTOR = Quirk(
     sources=(MEASURED, "onnxruntime/test/testdata/onnx_backend_test_series_filters.jsonc (matmul_1d_1d, matmul_4d_1d)"),
     matches=lambda node: "the second operand has one dimension" if node.rank(1) == 1 else "",
     rewrite=_rewrite_vector,
+)
+
+
+def _rewrite_triangle(facts: NodeFacts, edit: Edit) -> str:
+    """Write Reshape, Trilu, Reshape: the leading dimensions are folded into one."""
+    dims = facts.required().dims
+    if _unknown(dims[-2:]) or _unknown(dims) > 1:
+        return _PIN
+    triangle = edit.before(facts.op, [_fold(edit, edit.input(), [None, *dims[-2:]]), *edit.node.inputs[1:]],
+                           edit.node.attributes, like=edit.output)
+    return edit.become(_fold(edit, triangle, dims))
+
+
+QUIRK_TRIANGLE = Quirk(
+    id="trilu-rank",
+    code="DP693",
+    title="Trilu of rank 5 and more",
+    ops=("Trilu",),
+    outcome="create fails",
+    sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/26529"),
+    matches=lambda node: f"data of rank {node.rank(0)}" if (node.rank(0) or 0) > 4 else "",
+    rewrite=_rewrite_triangle,
 )

@@ -186,6 +186,20 @@ _WITH_VALUES: list[Case] = [
         unfused=True,
     ),
     case(
+        "logsumexp-range",
+        [node("ReduceLogSumExp", ["x"], ["y"], name="n", axes=[1], keepdims=0)],
+        {"x": np.array([[99, 100], [-120, -121], [-np.inf, -np.inf], [np.inf, 1]], np.float32)},
+        {"y": (F, [4])},
+    ),
+    case(
+        "logsumexp-range.18",
+        [node("ReduceLogSumExp", ["x", "axes"], ["y"], name="n")],
+        {"x": 200 + normal(3, 4)},
+        {"y": (F, [3, 1])},
+        {"axes": integers(-1)},
+        18,
+    ),
+    case(
         "cast-bool",
         [node("Cast", ["x"], ["y"], name="n", to=TensorProto.BOOL)],
         {"x": np.array([0.0, 0.5, -0.25, 2.0, -0.0], np.float32)},

@@ -128,6 +128,40 @@ def test_a_function_whose_nodes_need_types_is_inlined() -> None:
     close(run(lowered, {"x": x}), run(proto, {"x": x}))
 
 
+IN_FUNCTION = {
+    "MaxPool": ("float[1, 2, 7, 7] x", "b = MaxPool <kernel_shape = [2, 2], strides = [3, 3], ceil_mode = 1> (a)"),
+    "Resize": (
+        "float[1, 1, 6, 6] x",
+        "s = Constant <value: tensor = float[4] {1, 1, 0.5, 0.5}> () "
+        'b = Resize <mode = "linear", antialias = 1> (a, , s)',
+    ),
+    "DFT over an axis": (
+        "float[2, 6] x",
+        "s = Constant <value_ints = [2, -1, 1]> () r = Reshape (a, s) b = DFT <axis = 1> (r)",
+    ),
+    "DFT of numbers of unknown kind": (
+        "float[2, 6] x",
+        "s = Constant <value_ints = [2, 6, -1]> () r = Reshape (a, s) b = DFT <axis = 1> (r)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_FUNCTION)
+def test_a_function_whose_nodes_need_sizes_is_inlined(name: str) -> None:
+    """The sizes are those of the call, so the body says nothing of them."""
+    x, body = IN_FUNCTION[name]
+    version, rank = (17, "a, b, c") if name.startswith("DFT") else (22, "a, b, c, d")
+    proto = parse(
+        f"""<ir_version: 10, opset_import: ["" : {version}, "my" : 1]> g ({x}) => (float[{rank}] y) {{ y = my.f (x) }}
+        <domain: "my", opset_import: ["" : {version}]> f (a) => (b) {{ {body} }}"""
+    )
+    lowered, _ = bring(proto, 16)
+    assert not lowered.functions
+    shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    feed = {"x": np.random.default_rng(1).normal(size=shape).astype(np.float32)}
+    close(run(lowered, feed), run(proto, feed))
+
+
 def test_other_domains_are_left_alone() -> None:
     text = """<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1, "ai.onnx.ml" : 3]>
     g (float[2, 3] x) => (float[2, 3] y) { t = com.microsoft.Gelu (x) y = Elu (t) }"""

@@ -55,7 +55,8 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
         if not isinstance(size, int):
             raise CannotLower(
                 "ceil_mode rounds differently before opset 22, and the size of its input is unknown: "
-                "pin the free dimensions of the model"
+                "pin the free dimensions of the model",
+                in_function=True,
             )
         if window.out(axis, size) != window.up(axis, size):
             cut[axis + 2] = window.out(axis, size)

@@ -68,7 +68,9 @@ def by_matrices(b: Builder) -> list[ir.Value | None]:
     x = b.need(0)
     shape = b.values.static_shape(x)
     if shape is None:
-        raise CannotLower("its antialiasing, aspect ratio or symmetric coordinates need a fixed input shape")
+        raise CannotLower(
+            "its antialiasing, aspect ratio or symmetric coordinates need a fixed input shape", in_function=True
+        )
     if b.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         raise CannotLower("it crops and resizes with antialiasing or a kept aspect ratio")
     axes = [a % len(shape) for a in b.attr("axes") or range(len(shape))]

@@ -65,7 +65,7 @@ def dft_17(b: Builder) -> list[ir.Value | None]:
     axis = b.attr("axis", 1) % len(shape)
     size = shape[axis]
     if not isinstance(size, int):
-        raise CannotLower("the size of its axis is unknown: pin the free dimensions of the model")
+        raise CannotLower("the size of its axis is unknown: pin the free dimensions of the model", in_function=True)
     inverse, onesided = bool(b.attr("inverse", 0)), bool(b.attr("onesided", 0))
     points = 2 * (size - 1) if inverse and onesided else size
     if length is not None:
@@ -86,7 +86,8 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     if parts not in (1, 2):
         raise CannotLower(
             "the last axis of its input is unknown, so it might be real or complex: "
-            "pin the free dimensions of the model"
+            "pin the free dimensions of the model",
+            in_function=True,
         )
     dtype = b.need_dtype(x)
     used = min(size, points // 2 + 1 if inverse and onesided else points)
@@ -129,7 +130,9 @@ def stft_17(b: Builder) -> list[ir.Value | None]:
         points = int(b.need_constant(length, "its frame length").reshape(-1)[0])
     elif window is not None:
         if window_shape is None:
-            raise CannotLower("the length of its window is unknown: pin the free dimensions of the model")
+            raise CannotLower(
+                "the length of its window is unknown: pin the free dimensions of the model", in_function=True
+            )
         points = window_shape[0]
     else:
         points = samples
