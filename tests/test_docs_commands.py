@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import dmlprep
-from dmlprep.cli.help import COMMANDS
+from dmlprep.cli.commands import COMMANDS
 from dmlprep.cli.main import cli
 from dmlprep.core.errors import DmlprepError
 from dmlprep.passes import CATALOG, find_pass

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dmlprep import api
-from dmlprep.cli.help import COMMANDS
+from dmlprep.cli.commands import COMMANDS
 from dmlprep.core import errors
 
 ROOT = Path(__file__).parent.parent

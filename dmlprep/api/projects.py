@@ -1,8 +1,8 @@
-"""Prepare many models by one file: a project file, or a fleet file for many models, targets and sizes."""
+"""Prepare many models by one project file, with several recipes, targets and sizes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from dmlprep.record import RunRecord
 from dmlprep.record.fleet import worst
 
 if TYPE_CHECKING:
-    from dmlprep.fleet import Engine, FleetFile, FleetObserver, Job
+    from dmlprep.fleet import Engine, FleetObserver, Job
     from dmlprep.pipeline.observer import Observer
     from dmlprep.pipeline.project import Project
     from dmlprep.pipeline.project.beginning import Ask, Begun
@@ -34,6 +34,8 @@ def init_project(
 ) -> Begun:
     """Write a project file for models, with a suitable recipe for each, and sizes for free dimensions.
 
+    Models that an existing file lacks are added at its end; the rest of the file stays as it is.
+
     >>> begun = dmlprep.init_project("model.onnx")
     >>> [(model.path, model.recipe, model.sizes) for model in begun.models]
     [('model.onnx', '@vision-fp16', {'batch': 1})]
@@ -42,18 +44,18 @@ def init_project(
         models: the models; by default all in the folder of the project file and below, except results of ``prepare``
             and the content of hidden folders, ``build`` and ``node_modules``.
         out, force: path of the project file (docs/project-file.md), and whether to replace it.
-        results: the folder for prepared models that the file names, relative to the file.
+        results: the folder for prepared models that a new file names, relative to the file.
         ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without
             ``ask`` the file has the examples, and ``guessed`` of a model names them, except ``batch = 1``.
 
     Returns:
-        the suggested recipe and sizes of each model (``models``), and the models that cannot be read (``unreadable``).
-        If no model can be read, no file is written.
+        the suggested recipe and sizes of each model that was added (``models``), the models that the file had already
+        (``present``), and those that cannot be read (``unreadable``). If no model can be read, no file is written.
 
     Raises:
         InputError: a model that was named cannot be read.
-        OutputError: the file exists, or cannot be written.
-        UsageError: there is no model, or there are too many.
+        OutputError: the file cannot be written.
+        UsageError: there is no model, or there are too many; DP904, an existing file is wrong.
     """
     start_worker()
     from dmlprep.pipeline.project.beginning import begin_project
@@ -75,7 +77,7 @@ def build_snippet(begun: Begun, build: Build) -> str:
     """
     from dmlprep.pipeline.project.snippets import snippet
 
-    return snippet(build, begun.models, begun.results)
+    return snippet(build, [*begun.present, *begun.models], begun.results)
 
 
 def read_project(path: str | Path | None = None) -> Project | None:
@@ -99,11 +101,31 @@ def read_project(path: str | Path | None = None) -> Project | None:
     return None if file is None else read(file)
 
 
-def file_options(project: Project | None, model: Path) -> dict[str, Any]:
-    """Return the options of ``prepare`` that a project file sets for a model, by name; empty without a project."""
-    from dmlprep.pipeline.project import defaults_for
+def file_options(project: Project | None, model: Path, needed: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options of ``prepare`` that a project file sets for a model, by name; empty without a project.
 
-    return {} if project is None else defaults_for(project, model).options
+    Args:
+        needed: names of options for which the file decides. Other options may have several values in the file: the
+            result has the first recipe and target, and no sizes.
+
+    Raises:
+        UsageError: DP904, the file has several values for a needed option (``recipes``, ``targets``, ``sizes``).
+    """
+    from dmlprep.pipeline.project import CODE, defaults_for
+
+    if project is None:
+        return {}
+    defaults = defaults_for(project, model)
+    for name, values in defaults.several.items():
+        if name in needed:
+            fix = f"choose one ({_CHOOSES[name]}), or prepare all of them: dmlprep fleet"
+            what = f"{model} has several {_AXES[name]}: {', '.join(values)}"
+            raise UsageError(what, where=project.file, fix=fix, code=CODE)
+    return defaults.options
+
+
+_AXES = {"recipe": "recipes", "target": "targets", "pins": "sizes"}
+_CHOOSES = {"recipe": "--recipe NAME", "target": "--target NAME", "pins": "--pin DIM=SIZE"}
 
 
 def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -133,12 +155,12 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
     Args:
         models: the models; empty: those in the project file.
         out: the folder that the user chose, which overrides the file. Each of several models gets a subfolder with
-            its name.
+            its name. Without both, a result is in ``build/models/NAME`` next to the file, or in the working folder.
 
     Raises:
-        UsageError: there is no model, no folder is set for a model, or two models would get the same folder. Or a
-            folder in the project file is outside the folder of that file, or ``out`` is one file for several models.
-        OutputError: ``out`` is set, and a link exists at the path of a model's folder in it.
+        UsageError: there is no model, or two models would get the same folder. Or a folder in the project file is
+            outside the folder of that file, or ``out`` is one file for several models.
+        OutputError: a link exists at the path of a model's folder in ``out``, or in the default ``build/models``.
     """
     from dmlprep.pipeline.project import own_models
     from dmlprep.pipeline.project import result_places as places
@@ -185,29 +207,41 @@ def prepare_project(
         the record of each model. An error of one model does not stop the others: it is in ``errors``.
 
     Raises:
-        UsageError: there is no project file, it is wrong, no model in it exists, or a model has no output folder.
+        UsageError: there is no project file, it is wrong, or no model in it exists.
         TypeError: ``prepare`` has no such option.
     """
     PrepareOptions(**options)  # their own faults, before the file's options are added
-    config = read_project(project)
-    if config is None:
-        raise UsageError("no project file", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
+    config = _project(project)
     done = ProjectRun()
     chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
     for model, place in result_places(config, [*map(Path, models)], Path(out) if out is not None else None).items():
-        both, _ = completed(file_options(config, model), chosen)
         try:
+            theirs = file_options(config, model, PrepareKeywords.__optional_keys__ - {*chosen})
+            both, _ = completed(theirs, chosen)
             done.records[model] = prepare(model, out=place, observer=observer, **both)
         except DmlprepError as error:
             done.errors[model] = error
     return done
 
 
-def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
-    """Return the jobs of a fleet file: each model with each of its recipes, targets and sizes. Nothing runs.
+def _project(file: str | Path | None) -> Project:
+    """Return the project file, as ``read_project`` does.
+
+    Raises:
+        UsageError: there is none.
+    """
+    project = read_project(file)
+    if project is None:
+        what, where = "no project file", str(Path.cwd())
+        raise UsageError(what, where=where, fix="dmlprep init (dmlprep.init_project in Python) writes one")
+    return project
+
+
+def plan_fleet(file: str | Path | None = None, *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
+    """Return the jobs of a project file: each model with each of its recipes, targets and sizes. Nothing runs.
 
     Args:
-        file: the fleet file (docs/fleet.md).
+        file: the project file (docs/fleet.md), as in ``read_project``.
         only: names of jobs, beginnings of names, patterns, or paths of models; empty: all jobs.
         shard: one part of the jobs, such as ``3/8`` for the third of eight; empty: all.
 
@@ -215,11 +249,11 @@ def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), sha
         the jobs in the order of the file, each with its model, recipe, target and pins.
 
     Raises:
-        UsageError: DP905, the file is wrong; or no job matches ``only``, or ``shard`` is not valid.
+        UsageError: DP904, there is no file, or it is wrong; or no job matches ``only``, or ``shard`` is not valid.
     """
-    from dmlprep.fleet import jobs_of, read_fleet, read_shard, selected, sharded
+    from dmlprep.fleet import jobs_of, read_shard, selected, sharded
 
-    return sharded(selected(jobs_of(read_fleet(Path(file))), only), read_shard(shard))
+    return sharded(selected(jobs_of(_project(file)), only), read_shard(shard))
 
 
 def job_memory(job: Job) -> int:
@@ -229,15 +263,13 @@ def job_memory(job: Job) -> int:
     return needed(job)
 
 
-def fleet_folder(file: str | Path = "fleet.toml") -> Path | None:
-    """Return the folder for all results that a fleet file sets, or ``None`` if the file sets none."""
-    from dmlprep.fleet import read_fleet
-
-    return read_fleet(Path(file)).out
+def fleet_folder(file: str | Path | None = None) -> Path:
+    """Return the folder for all results of a project file; ``build/models`` next to it if the file sets none."""
+    return _project(file).out
 
 
 def prepare_fleet(
-    file: str | Path = "fleet.toml",
+    file: str | Path | None = None,
     *,
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -249,7 +281,7 @@ def prepare_fleet(
     prune: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
-    """Prepare all models of a fleet file, each job in its own process. Finished jobs without changes do not run again.
+    """Prepare all models of a project file, each job in its own process. Finished jobs run again only after a change.
 
     Args:
         file, only, shard: as in ``plan_fleet``.
@@ -277,7 +309,6 @@ def prepare_fleet(
         FleetObserver,
         FleetRequest,
         jobs_of,
-        read_fleet,
         read_shard,
         selected,
         sharded,
@@ -289,20 +320,21 @@ def prepare_fleet(
     if prune and (only or shard):
         fix = "run it again with prune alone"
         raise UsageError("prune needs all jobs of the file", where="prune", fix=fix)
-    read = read_fleet(Path(file))
-    folder = _folder(read, out)
+    project = _project(file)
+    folder = Path(out) if out is not None else project.out
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
-    every = jobs_of(read)
+    every = jobs_of(project)
     planned = sharded(selected(every, only), part)
     engine = _engine(scheduler, jobs)
     if scheduler:
         # Workers have another working folder.
         folder = folder.absolute()
         planned = [replace(job, model=job.model.absolute()) for job in planned]
+    named, here = Path(project.file), Path.cwd()
     request = FleetRequest(
-        file=str(file),
-        base=read.folder,
+        file=str(named.relative_to(here) if named.is_relative_to(here) else named),
+        base=project.folder,
         out=folder,
         jobs=planned,
         engine=engine,
@@ -340,8 +372,8 @@ def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
     return cluster
 
 
-def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:
-    """Return the jobs that are no longer in the fleet file but have results: those that ``prune`` would remove.
+def gone_fleet_jobs(file: str | Path | None = None, *, out: str | Path | None = None) -> list[str]:
+    """Return the jobs that are no longer in the project file but have results: those that ``prune`` would remove.
 
     Args:
         file, out: as in ``prepare_fleet``.
@@ -350,23 +382,10 @@ def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None =
         the names of the jobs, in alphabetical order; empty if there are none, or no fleet has run.
 
     Raises:
-        UsageError: the file is wrong, or neither it nor ``out`` sets a folder of results.
+        UsageError: there is no project file, or it is wrong.
         OutputError: the folder cannot be read.
     """
-    from dmlprep.fleet import gone_jobs, jobs_of, read_fleet
+    from dmlprep.fleet import gone_jobs, jobs_of
 
-    read = read_fleet(Path(file))
-    return gone_jobs(_folder(read, out), [job.name for job in jobs_of(read)])
-
-
-def _folder(read: FleetFile, out: str | Path | None) -> Path:
-    """Return the folder of all results: ``out``, otherwise the one that the file sets.
-
-    Raises:
-        UsageError: neither is set.
-    """
-    folder = Path(out) if out is not None else read.out
-    if folder is None:
-        fix = "write out under [defaults], or pass it"
-        raise UsageError("no output folder", where=read.file, fix=fix, code="DP905")
-    return folder
+    project = _project(file)
+    return gone_jobs(Path(out) if out is not None else project.out, [job.name for job in jobs_of(project)])

@@ -10,6 +10,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.records import as_record
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
 
 
-@click.command("bench")
+@click.command("bench", cls=Command)
 @click.argument("models", nargs=-1, required=True, type=PATH)
 @prepare_options("feeds")
 @device_option("Device on which the models run.")
@@ -45,15 +46,27 @@ if TYPE_CHECKING:
     help="Override a dimension in the sessions, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
-@option("--seconds SECONDS", type=Number(0, MOST_SECONDS), default=10.0, help="Total time for the runs of all models.")
+@option(
+    "--seconds SECONDS",
+    type=Number(0, MOST_SECONDS),
+    default=10.0,
+    help="Total time for the runs of all models.",
+    group="Speed",
+)
 @option(
     "--runs N",
     type=click.IntRange(1, MOST_RUNS),
     default=10,
     help="Smallest number of timed runs for each model, even if they exceed --seconds.",
+    group="Speed",
 )
 @time_limit_option(600.0, "Time limit for one load or run.")
-@option("--html", type=PATH, help="Write a report as one HTML file, with a chart.")
+@option(
+    "--html",
+    type=PATH,
+    help="Write a report as one HTML file, with a chart.",
+    group="Output",
+)
 @option("--force", is_flag=True, help="Replace the HTML file.")
 @verbose_option
 @output_options("text", "json")

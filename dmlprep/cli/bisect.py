@@ -11,9 +11,11 @@ import click
 
 from dmlprep import api
 from dmlprep.api.records import as_record, write_record
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
+    default_out,
     device_option,
     optimization_option,
     option,
@@ -29,27 +31,54 @@ if TYPE_CHECKING:
     from dmlprep.api.types import Bisection
 
 
-@click.command("bisect")
+@click.command("bisect", cls=Command)
 @click.argument("reference", type=PATH)
 @click.argument("candidate", type=PATH, required=False)
 @option(
     "-o",
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("bisect"),
-    help="Folder for a model of the nodes, its inputs and expected outputs, a script and a draft of an issue.",
+    help="Folder for a model of the nodes, its inputs and expected outputs, a script and a draft of an issue. "
+    "Default: build/bisect/NAME.",
 )
 @prepare_options("feeds")
 @device_option("Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.", None)
 @prepare_options(*ADAPTER)
-@option("--tolerance NAME", default="auto", help="Named tolerance (docs/parity.md), or rel:0.001.")
+@option(
+    "--tolerance NAME",
+    default="auto",
+    help="Named tolerance (docs/parity.md), or rel:0.001.",
+    group="Inputs and proof",
+)
 @sizes_option
 @optimization_option("Graph optimisation level of the candidate's sessions.")
-@option("--unfused", is_flag=True, help="Turn off fusion: DirectML runs each node separately.")
-@option("--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting.")
+@option(
+    "--unfused",
+    is_flag=True,
+    help="Turn off fusion: DirectML runs each node separately.",
+    group="Device",
+)
+@option(
+    "--matrix",
+    is_flag=True,
+    help="First try the whole candidate under each optimisation and fusion setting.",
+    group="Device",
+)
 @time_limit_option(600.0, "Time limit for one load or run.")
-@option("--record", "record_to", type=PATH, help="Write the record of the run as JSON (dmlprep report).")
-@option("--html", type=PATH, help="Write an HTML report that shows the error along the model.")
+@option(
+    "--record",
+    "record_to",
+    type=PATH,
+    help="Write the record of the run as JSON (dmlprep report).",
+    group="Output",
+    rare=True,
+)
+@option(
+    "--html",
+    type=PATH,
+    help="Write an HTML report that shows the error along the model.",
+    group="Output",
+)
 @option("--force", is_flag=True, help="Replace existing files.")
 @output_options("text", "json")
 def command(
@@ -71,7 +100,9 @@ def command(
     Exit codes: 0 the models agree; 1 a node that differs was found; 2 bad input; 3 the comparison could not run.
     """
     from dmlprep.core.files import check_output
+    from dmlprep.core.files.outputs import stem_of
 
+    options["out"] = options["out"] or default_out("bisect", stem_of(reference))
     pictured = [path for path in (record_to, html) if path is not None]
     for path in pictured:
         check_output(path, force=options["force"])

@@ -83,12 +83,14 @@ _OPTIONS = (
         "waste",
         type=Number(1, _MOST_WASTE),
         help="Limit of padding: elements after padding, divided by elements requested.  [default: 1.3]",
+        rare=True,
     ),
     option(
         "--bucket-count N",
         "count",
         type=click.IntRange(1, MOST_BUCKETS),
         help="Choose at most N buckets with the least padding, instead of --bucket-waste.",
+        rare=True,
     ),
     option(
         "--bucket-multiple N",
@@ -96,10 +98,23 @@ _OPTIONS = (
         type=click.IntRange(1, MOST_SIZE),
         default=1,
         help="Round sizes up to multiples of N, for models that halve their input several times.",
+        rare=True,
         show_default=False,
     ),
-    option("--bucket-dim NAME", "dims", multiple=True, help="Read only this dimension from each line. Repeatable."),
-    option("--bucket-list", "list_only", is_flag=True, help="Print the buckets for the log, and prepare nothing."),
+    option(
+        "--bucket-dim NAME",
+        "dims",
+        multiple=True,
+        help="Read only this dimension from each line. Repeatable.",
+        rare=True,
+    ),
+    option(
+        "--bucket-list",
+        "list_only",
+        is_flag=True,
+        help="Print the buckets for the log, and prepare nothing.",
+        rare=True,
+    ),
 )
 
 

@@ -12,6 +12,7 @@ from dmlprep import api
 from dmlprep.api.checking import explain_node
 from dmlprep.api.devices import default_target
 from dmlprep.api.projects import file_options
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
@@ -47,7 +48,7 @@ _ONLY_CHECK = ("fail_on_cpu", "verify", "vram", *ADAPTER)
 _ONLY_PLAN = ("recipe", "pins", "settings")
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.argument("models", type=PATH, nargs=-1, required=True, metavar="MODEL...")
 @option(
     "--target NAME",
@@ -121,7 +122,7 @@ def command(
     checked: list[list[Examined]] = []
 
     def check(path: Path) -> int:
-        theirs = file_options(project, path)
+        theirs = file_options(project, path, () if target else ("target",))
         where = {name: options[name] for name in ADAPTER}
         rows = examine(
             path,
@@ -191,7 +192,7 @@ def _plan(
 def _explain(
     path: Path, node: str, target: str | None, project: Project | None, output_format: str, *, quiet: bool
 ) -> int:
-    target = target or file_options(project, path).get("target") or default_target()[0]
+    target = target or file_options(project, path, ("target",)).get("target") or default_target()[0]
     lines = explain_node(path, node, target=target).splitlines()
     if output_format == "json":
         print_json({"model": str(path), "node": node, "target": target, "lines": lines})

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dmlprep import api
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     ADAPTER,
     METRIC,
@@ -25,14 +26,17 @@ from dmlprep.cli.values import read_measures
 from dmlprep.portable.bounds import MOST_FEEDS
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("reference", type=PATH)
 @click.argument("candidate", type=PATH)
 @prepare_options("feeds")
 @device_option("Where CANDIDATE runs; REFERENCE runs on the CPU.")
 @prepare_options(*ADAPTER)
 @option(
-    "--tolerance NAME", default="auto", help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE."
+    "--tolerance NAME",
+    default="auto",
+    help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE.",
+    group="Inputs and proof",
 )
 @option(
     "--measure OUTPUT=KIND",
@@ -40,6 +44,7 @@ from dmlprep.portable.bounds import MOST_FEEDS
     multiple=True,
     callback=parsed(read_measures),
     help="Kind of an output: elements, map, classes, logits or angle. Default: detected from the node before it.",
+    group="Inputs and proof",
 )
 @prepare_options(*METRIC)
 @option(
@@ -47,6 +52,8 @@ from dmlprep.portable.bounds import MOST_FEEDS
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
     help="How to select DirectML on Windows. provider: as classic apps do. device, policy: as Windows ML apps do.",
+    group="Device",
+    rare=True,
 )
 @sizes_option
 @option(
@@ -54,6 +61,7 @@ from dmlprep.portable.bounds import MOST_FEEDS
     type=click.IntRange(1, MOST_FEEDS),
     default=2,
     help="Number of seeded random inputs if there is no --feeds.",
+    group="Inputs and proof",
 )
 @time_limit_option(600.0, "Time limit for one load or run.")
 @output_options("text", "json")

@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
+from dmlprep.cli.help import Command
 from dmlprep.cli.output import echo, echo_page
 
 VARIABLE = "_DMLPREP_COMPLETE"
@@ -29,7 +30,7 @@ _BY_HAND = {
 }
 
 
-@click.command("completion")
+@click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.option("--install", is_flag=True, help="Install the script in the folder that the shell reads (bash and fish).")
 @click.option("--force", is_flag=True, help="Replace an existing file.")

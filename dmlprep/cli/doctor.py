@@ -10,6 +10,7 @@ import msgspec
 
 from dmlprep import api
 from dmlprep.api.devices import adapter_listing, check_environment
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core._version import __version__
@@ -77,7 +78,7 @@ def _code(findings: Iterable[Finding]) -> int:
     return 1 if any(item.severity == "error" for item in findings) else 0
 
 
-@click.command(name="doctor")
+@click.command("doctor", cls=Command)
 @output_options("text", "json")
 @option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
 @option("--adapters", is_flag=True, help="Only list the graphics adapters, and the options that select each.")

@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from dmlprep import api
 from dmlprep.api.explaining import explanation, names
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import PATH, fit_mode, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json
 
@@ -17,7 +18,7 @@ def _names(context: click.Context, option: click.Parameter, incomplete: str) -> 
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
-@click.command("explain")
+@click.command("explain", cls=Command)
 @click.argument("what", shell_complete=_names)
 @click.argument("other", required=False, shell_complete=_names)
 @option("--op OPERATOR", "operator", help="Show only this operator of a release (Conv, com.microsoft::Gelu).")

@@ -9,20 +9,27 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import PATH, option, output_options, parsed, sizes_option
+from dmlprep.cli.help import Command
+from dmlprep.cli.options import PATH, default_out, option, output_options, parsed, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number, read_inputs, read_numbers
+from dmlprep.core.files.outputs import stem_of
 from dmlprep.core.text.shell import command_line
 from dmlprep.core.text.sizes import count_text
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 
 
-@click.command("feeds")
+@click.command("feeds", cls=Command)
 @click.argument("model", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=PATH)
-@option("-o", "--out", type=PATH, required=True, help="Folder for the .npz files.")
+@option("-o", "--out", type=PATH, help="Folder for the .npz files. Default: build/feeds/NAME.")
 @option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Number of feeds.")
-@option("--input NAME", default="", help="Input of MODEL for SOURCES, if several are possible.")
+@option(
+    "--input NAME",
+    default="",
+    help="Input of MODEL for SOURCES, if several are possible.",
+    rare=True,
+)
 @sizes_option
 @option(
     "--set NAME=VALUE",
@@ -35,27 +42,62 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
     "--layout",
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
     help="Pictures: axes of the input, if its shape does not show them.",
+    group="Pictures",
 )
-@option("--mean", default="0", callback=read_numbers, help="Pictures: mean to subtract.")
-@option("--deviation", default="1", callback=read_numbers, help="Pictures: standard deviation to divide by.")
+@option(
+    "--mean",
+    default="0",
+    callback=read_numbers,
+    help="Pictures: mean to subtract.",
+    group="Pictures",
+)
+@option(
+    "--deviation",
+    default="1",
+    callback=read_numbers,
+    help="Pictures: standard deviation to divide by.",
+    group="Pictures",
+)
 @option(
     "--scale",
     type=Number(-MOST_VALUE, MOST_VALUE),
     default=1.0,
     help="Pictures: value of white before --mean and --deviation.",
+    group="Pictures",
+    rare=True,
 )
-@option("--colour", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", help="Pictures: order of the channels.")
+@option(
+    "--colour",
+    type=click.Choice(["rgb", "bgr", "gray"]),
+    default="rgb",
+    help="Pictures: order of the channels.",
+    group="Pictures",
+    rare=True,
+)
 @option(
     "--fit",
     type=click.Choice(["crop", "pad", "stretch"]),
     default="crop",
     help="Pictures: how to fit them to the shape of the input.",
+    group="Pictures",
 )
-@option("--rate HZ", type=click.IntRange(1, 1 << 30), help="Audio: sample rate of the model.")
-@option("--tokenizer", type=PATH, help="Text: path of tokenizer.json. Default: the one next to MODEL.")
+@option(
+    "--rate HZ",
+    type=click.IntRange(1, 1 << 30),
+    help="Audio: sample rate of the model.",
+    group="Audio and text",
+)
+@option(
+    "--tokenizer",
+    type=PATH,
+    help="Text: path of tokenizer.json. Default: the one next to MODEL.",
+    group="Audio and text",
+)
 @option("--force", is_flag=True, help="Replace existing feeds.")
 @output_options("text", "json")
-def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, output_format: str, **options: Any) -> int:
+def command(
+    model: Path, sources: tuple[Path, ...], out: Path | None, quiet: bool, output_format: str, **options: Any
+) -> int:
     """Make inputs for MODEL from your pictures, audio or text, for --feeds of other commands.
 
     SOURCES are files, or folders of them. Names, sizes and types come from MODEL.
@@ -71,6 +113,7 @@ def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, outp
     """
     from dmlprep.api.types import Pictures
 
+    out = out or default_out("feeds", stem_of(model))
     options["layout"] = options["layout"] or ""
     pictures = Pictures(**{field.name: options.pop(field.name) for field in fields(Pictures)})
     feeds = api.make_feeds(model, list(sources), out=out, pictures=pictures, **options)

@@ -9,6 +9,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.projects import job_memory
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
 from dmlprep.core.text.sizes import bytes_text, count_text
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 _MOST_JOBS = 1024
 
 
-@click.command("fleet")
-@click.argument("file", type=PATH, default=Path("fleet.toml"), metavar="[FILE]")
-@option("-o", "--out", type=PATH, help="Folder for all results. Required unless FILE sets it.")
+@click.command("fleet", cls=Command)
+@click.argument("file", type=PATH, required=False)
+@option("-o", "--out", type=PATH, help="Folder for all results. Default: as FILE sets it, otherwise build/models.")
 @option(
     "-j",
     "--jobs N",
@@ -42,11 +43,11 @@ _MOST_JOBS = 1024
 @option(
     "--prune",
     is_flag=True,
-    help="Afterwards remove the results of jobs that are no longer in FILE. --dry-run lists them.",
+    help="Afterwards remove the results of jobs that are no longer in the file. --dry-run lists them.",
 )
 @output_options("text", "json", "github", "azure")
 def command(
-    file: Path,
+    file: Path | None,
     out: Path | None,
     only: tuple[str, ...],
     shard: str,
@@ -56,10 +57,12 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Prepare the models that FILE names, each with all its recipes, targets and sizes (docs/fleet.md).
+    """Prepare the models of the project file, each with all its recipes, targets and sizes (docs/fleet.md).
+
+    FILE is the project file; by default the one that prepare reads.
 
     \b
-    dmlprep fleet --dry-run                 list the jobs of fleet.toml
+    dmlprep fleet --dry-run                 list the jobs
     dmlprep fleet                           run the jobs that are new or have changed
     dmlprep fleet --only 'detector/*' --fresh
     dmlprep fleet --shard 3/8 --format github
@@ -74,7 +77,7 @@ def command(
     from dmlprep.cli.console import FleetProgress
 
     if prune and (only or shard):
-        raise click.UsageError("--prune needs all jobs of FILE: remove --only and --shard.")
+        raise click.UsageError("--prune needs all jobs of the project file: remove --only and --shard.")
     if dry_run and prune:
         _show_gone(api.gone_fleet_jobs(file, out=out), quiet, output_format)
         return 0
@@ -83,11 +86,11 @@ def command(
         return 0
     with FleetProgress(quiet) as observer:
         record = api.prepare_fleet(file, out=out, only=only, shard=shard, prune=prune, observer=observer, **options)
-    _show(record, file, quiet, output_format)
+    _show(record, quiet, output_format)
     return record.exit_code
 
 
-def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> None:
+def _show(record: FleetRecord, quiet: bool, output_format: str) -> None:
     if output_format == "json":
         print_json_text(record.to_json())
     elif output_format in ("github", "azure"):
@@ -96,7 +99,7 @@ def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> N
         from dmlprep.report.github import job_lines
 
         lines = job_lines if output_format == "github" else job_issues
-        echo_commands(lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
+        echo_commands(lines(record, [(Path(record.file).parent / job.model).as_posix() for job in record.jobs]))
         echo(counted(record), err=True)
     else:
         from dmlprep.cli.bars import out
@@ -136,7 +139,7 @@ def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
     elif quiet:
         echo(count_text(len(names), "job"))
     else:
-        echo_lines([*names, f"{count_text(len(names), 'job')} no longer in FILE"])
+        echo_lines([*names, f"{count_text(len(names), 'job')} no longer in the file"])
 
 
 def _as_json(job: Job) -> dict[str, object]:

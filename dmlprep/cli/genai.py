@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dmlprep import api
+from dmlprep.cli.help import Group
 from dmlprep.cli.options import (
     ADAPTER,
     PATH,
+    default_out,
     device_option,
     option,
     output_options,
@@ -27,19 +29,14 @@ if TYPE_CHECKING:
     from dmlprep.record import RunRecord
 
 
-class _InOrder(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("genai", cls=_InOrder)
+@click.group("genai", cls=Group)
 def command() -> None:
     """Prepare, check and compare language models for onnxruntime-genai (docs/language-models.md)."""
 
 
 @command.command("prepare")
 @click.argument("folder", type=PATH)
-@option("-o", "--out", type=PATH, required=True, help="Folder to write.")
+@option("-o", "--out", type=PATH, help="Folder to write. Default: build/models/NAME.")
 @option("--precision", type=click.Choice(["fp16", "int4"]), default="fp16", help="FP16, or 4-bit weights.")
 @option(
     "-r", "--recipe NAME", default="", shell_complete=recipes, help="Recipe to use instead of @llm-fp16 or @llm-int4."
@@ -55,6 +52,8 @@ def command() -> None:
     "--device-index N",
     type=click.IntRange(0, MOST_ADAPTERS),
     help="Adapter for genai, counted from 0 in the order in which Windows lists adapters by performance.",
+    group="Device",
+    rare=True,
 )
 @option(
     "--graph-capture/--no-graph-capture",
@@ -71,19 +70,50 @@ def command() -> None:
     "--builder-python PATH",
     default="",
     help="Python with onnxruntime-genai, torch and transformers, to build a Hugging Face folder. Default: this one.",
+    rare=True,
 )
 @time_limit_option(3600.0, "Time limit for genai's builder.")
-@option("--proof/--no-proof", default=True, help="Compare the result with FOLDER.")
+@option(
+    "--proof/--no-proof",
+    default=True,
+    help="Compare the result with FOLDER.",
+    group="Inputs and proof",
+)
 @device_option("Device for the proof.")
-@option("--steps", type=click.IntRange(1, 1024), default=16, help="Tokens to generate after each prompt of the proof.")
-@option("--text", type=PATH, help="Text file (UTF-8) for the perplexity.")
-@option("--tolerance NAME", default="auto", help="Tolerance: fp32, fp16, int8 or int4.")
+@option(
+    "--steps",
+    type=click.IntRange(1, 1024),
+    default=16,
+    help="Tokens to generate after each prompt of the proof.",
+    group="Inputs and proof",
+)
+@option(
+    "--text",
+    type=PATH,
+    help="Text file (UTF-8) for the perplexity.",
+    group="Inputs and proof",
+    rare=True,
+)
+@option(
+    "--tolerance NAME",
+    default="auto",
+    help="Tolerance: fp32, fp16, int8 or int4.",
+    group="Inputs and proof",
+)
 @prepare_options("vram")
 @option("--force", is_flag=True, help="Replace the files of an earlier run.")
-@option("--record", "record_to", type=PATH, help="Write the record here as well.")
+@option(
+    "--record",
+    "record_to",
+    type=PATH,
+    help="Write the record here as well.",
+    group="Output",
+    rare=True,
+)
 @output_options("text", "json")
 def prepare(
     folder: Path,
+    out: Path | None,
     record_to: Path | None,
     quiet: bool,
     output_format: str,
@@ -111,7 +141,8 @@ def prepare(
         check_output(record_to, force=True)
     typed = command_line("dmlprep", *sys.argv[1:])
     with ProgressObserver(quiet) as observer:
-        record = api.genai_prepare(folder, fallback=fallback or "", observer=observer, command_line=typed, **options)
+        wanted = {"out": out or default_out("models", folder.resolve().name), "fallback": fallback or "", **options}
+        record = api.genai_prepare(folder, observer=observer, command_line=typed, **wanted)
     if record_to is not None:
         api.write_record(record, record_to)
     show_run(record, output_format, quiet=quiet)

@@ -1,78 +1,91 @@
-"""The commands, and the text of ``dmlprep --help``, which needs no import of click."""
+"""Commands whose help has its options in groups; a command of many options shows the rare ones with ``--help-all``."""
 
 from __future__ import annotations
 
-from textwrap import wrap
+from typing import Any
 
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
-    "Start": {
-        "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
-        "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
-        "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and what prepare would change."),
-        "explain": ("dmlprep.cli.explain", "Explain a finding code, a step, a recipe or a DirectML release."),
-    },
-    "Prove": {
-        "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
-        "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, audio or text."),
-        "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
-    },
-    "Speed": {
-        "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
-        "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
-    },
-    "Many models": {
-        "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
-    },
-    "Ship": {
-        "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
-        "package": ("dmlprep.cli.package", "Package a prepared model for an app: contract, loader, sample."),
-        "genai": ("dmlprep.cli.genai", "Prepare, check and compare language models for onnxruntime-genai."),
-    },
-    "Reference": {
-        "report": ("dmlprep.cli.report", "Show the record of a run."),
-        "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
-        "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
-    },
-}
-"""Section of the help -> command -> module with an object ``command``, and its line: the list imports none of them."""
+import click
+from click.types import OptionHelpExtra
 
-UNLISTED = {"completion": ("dmlprep.cli.completion", "")}
-"""Commands that the help does not list; docs/start.md does."""
+from dmlprep.cli.output import echo_page
+from dmlprep.core.text.sizes import count_text
 
-COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()} | UNLISTED
+MOST_OPTIONS = 15
+"""Largest number of options that ``--help`` of one command shows."""
 
-HELP = ("-h", "--help")
+_GROUPS = ("", "Pictures", "Audio and text", "Inputs and proof", "Device", "Speed", "Output")
+"""Groups of options, in the order of the help; options without a group come first."""
 
-OPTIONS = {
-    "-V, --version": "Show the version and exit.",
-    "--debug": "Show the traceback of an internal error.",
-    "--limit NAME=N": "Raise a safety limit, for a model that you trust (docs/foreign-models.md).",
-    ", ".join(HELP): "Show this message and exit.",
-}
-"""Options before the command -> their lines in the help."""
+_ONE_LIST = 8
+"""Largest number of options that are one list without groups."""
 
-ABOUT = """\
-Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
-
-Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a required check could not run, 70 a bug;
-130 after Ctrl-C, 143 after SIGTERM.
-"""
-
-WIDEST = 110
-"""Largest width of the help in characters."""
+_LARGEST_BOUND = 100
+"""Largest upper bound of a number that the help shows: larger bounds only keep out mistakes."""
 
 
-def help_text(columns: int) -> str:
-    """Return the text of ``dmlprep --help`` for a terminal with ``columns`` characters in a line."""
-    width = max(min(columns, WIDEST) - 2, 50)
-    lines = ["Usage: dmlprep [OPTIONS] COMMAND [ARGS]..."]
-    for paragraph in ABOUT.split("\n\n"):
-        lines += ["", *wrap(paragraph, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
-    sections = {title: {name: text for name, (_, text) in rows.items()} for title, rows in SECTIONS.items()}
-    for title, texts in {"Options": OPTIONS, **sections}.items():
-        lines += ["", f"{title}:"]
-        indent = " " * (max(map(len, texts)) + 4)
-        for name, text in texts.items():
-            rows = wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-            lines += [f"  {name}".ljust(len(indent)) + rows[0].removeprefix(indent), *rows[1:]]
-    return "\n".join(lines) + "\n"
+class GroupedOption(click.Option):
+    """An option with its place in the help.
+
+    Args:
+        group: heading in the help; empty for the first list.
+        rare: True if ``--help`` of a command with many options leaves it out.
+    """
+
+    def __init__(self, *args: Any, group: str = "", rare: bool = False, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group, self.rare = group, rare
+        if isinstance(self.type, click.IntRange | click.FloatRange):  # instead of click's INTEGER RANGE
+            self.metavar = self.metavar or "N"
+
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """Return the default and the range for the help, without the range if its upper bound is large."""
+        extra = super().get_help_extra(ctx)
+        if isinstance(self.type, click.IntRange | click.FloatRange) and (self.type.max or 0) > _LARGEST_BOUND:
+            extra.pop("range", None)
+        return extra
+
+
+def _show_all(context: click.Context, option: click.Parameter, chosen: bool) -> None:
+    if chosen and not context.resilient_parsing:
+        context.meta[__name__] = True
+        echo_page(f"{context.get_help()}\n")
+        context.exit()
+
+
+class Command(click.Command):
+    """A command whose ``--help`` shows at most ``MOST_OPTIONS`` options, and ``--help-all`` all of them, in groups."""
+
+    def __init__(self, *, params: list[click.Parameter], **more: Any) -> None:
+        every = GroupedOption(
+            ["--help-all"], is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_show_all
+        )
+        super().__init__(params=[*params, every], **more)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups; the last line counts the rare ones that are left out."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option) and not one.hidden]
+        in_full = __name__ in ctx.meta or len(options) <= MOST_OPTIONS
+        shown = [one for one in options if in_full or not getattr(one, "rare", False)]
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
+        for one in shown:
+            group = getattr(one, "group", "") if len(shown) > _ONE_LIST else ""  # click's own --help has none
+            groups[group] += [record] if (record := one.get_help_record(ctx)) is not None else []
+        width = min(30, max(len(flags) for rows in groups.values() for flags, _ in rows))  # 30: of click's lists
+        for name, rows in groups.items():
+            if rows:
+                with formatter.section(name or "Options"):
+                    formatter.write_dl([(flags.ljust(width), text) for flags, text in rows])
+        if len(shown) < len(options):
+            formatter.write_paragraph()
+            more = count_text(len(options) - len(shown), "more option")
+            formatter.write_text(f"{more}: {ctx.command_path} --help-all")
+
+
+class Group(click.Group):
+    """A group of such commands, listed in the order of their definition."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(self.commands)

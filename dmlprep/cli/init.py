@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import click
 
 from dmlprep import api
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import PATH, given_models, option, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
 from dmlprep.core.errors import UsageError
@@ -20,10 +21,10 @@ Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
 _NAME = "dmlprep.toml"
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
-@option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write.")
-@option("--results FOLDER", default="build/models", help="Folder for results.")
+@option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write, or to add models to.")
+@option("--results FOLDER", default="build/models", help="Folder for results, in a new project file.")
 @option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
 @option(
     "--for",
@@ -36,7 +37,7 @@ _NAME = "dmlprep.toml"
 def command(
     models: tuple[Path, ...], out: Path, results: str, yes: bool, build: Build | None, force: bool, quiet: bool
 ) -> int:
-    """Write a project file with a recipe and sizes for each MODEL.
+    """Write a project file with a recipe and sizes for each MODEL, or add MODEL to it.
 
     \b
     dmlprep init model.onnx
@@ -45,19 +46,25 @@ def command(
     Without MODEL, dmlprep uses all models in the folder of the project file and below. On a terminal it asks for
     the sizes.
 
-    Exit codes: 0 written; 2 no model, or one that cannot be read (without MODEL, the others are written).
+    Exit codes: 0 written, or MODEL is in the file; 2 no model, or one that cannot be read (without MODEL, the others
+    are written).
     """
     asking = not yes and sys.stdin.isatty()
+    existed = out.exists() and not force
     begun = api.init_project(
         *given_models(models), out=out, results=results, ask=_ask_size if asking else None, force=force
     )
     for error in begun.unreadable.values():
         print_error(error)
     code = UsageError.exit_code if begun.unreadable else 0
-    if not begun.models:
+    if not begun.models and not begun.present:
         return code
-    echo(f"wrote {out}: {count_text(len(begun.models), 'model')}")
-    if not quiet:
+    for one in begun.present if models else []:
+        echo(f"{one.path} is in {out} already")
+    count = count_text(len(begun.models), "model")
+    if begun.models or not models:
+        echo(f"added {count} to {out}" if existed else f"wrote {out}: {count}")
+    if begun.models and not quiet:
         for one in begun.models:
             sizes = f", {', '.join(f'{name}={size}' for name, size in one.sizes.items())}" if one.sizes else ""
             guessed = " (examples: put your own there)" if one.guessed else ""

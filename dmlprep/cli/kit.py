@@ -12,6 +12,7 @@ from dmlprep.cli.options import (
     METRIC,
     PATH,
     PackGroup,
+    default_out,
     optimization_option,
     option,
     output_options,
@@ -38,35 +39,69 @@ def command() -> None:
 
 @command.command("pack")
 @click.argument("model", type=PATH)
-@option("-o", "--out", type=PATH, required=True, help="Zip file to write.")
+@option("-o", "--out", type=PATH, help="Zip file to write. Default: build/kits/NAME.zip.")
 @option(
     "--reference",
     type=PATH,
     help="Model that computes the expected outputs, on the CPU. Default: the original that run.json next to MODEL "
     "names, otherwise MODEL.",
+    group="Inputs and proof",
 )
 @prepare_options("feeds")
-@option("--tolerance NAME", default="", help="Named tolerance. Default: the one in run.json, otherwise auto.")
+@option(
+    "--tolerance NAME",
+    default="",
+    help="Named tolerance. Default: the one in run.json, otherwise auto.",
+    group="Inputs and proof",
+)
 @sizes_option
 @option(
     "--seeds",
     type=click.IntRange(1, MOST_FEEDS),
     help="Number of seeded random inputs without --feeds. Default: as in run.json, otherwise 2.",
+    group="Inputs and proof",
 )
 @option(
-    "--free-dimension DIM=SIZE",
-    "free",
+    "-p",
+    "--pin DIM=SIZE",
+    "pins",
     multiple=True,
     callback=parsed(read_sizes),
-    help="Override a free dimension in the session, by name.",
+    help="Override a dimension in the session, by name (batch=1).",
+    group="Device",
 )
 @prepare_options("device_id", "adapter")
-@option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
+@option(
+    "--disable-metacommands",
+    is_flag=True,
+    help="Use DirectML's own shaders instead of the vendor's.",
+    group="Device",
+    rare=True,
+)
 @optimization_option("Graph optimisation level.")
-@option("--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, help="Runs before the timed ones.")
-@option("--runs", type=click.IntRange(1, MOST_RUNS), default=5, help="Timed runs of each feed.")
+@option(
+    "--warm-up",
+    type=click.IntRange(1, MOST_RUNS),
+    default=1,
+    help="Runs before the timed ones.",
+    group="Speed",
+    rare=True,
+)
+@option(
+    "--runs",
+    type=click.IntRange(1, MOST_RUNS),
+    default=5,
+    help="Timed runs of each feed.",
+    group="Speed",
+)
 @time_limit_option(1800.0, "Time limit for all runs on the other machine.")
-@option("--metric FILE.py:FUNCTION", default="", help="Your own measure. dmlprep records its name but does not run it.")
+@option(
+    "--metric FILE.py:FUNCTION",
+    default="",
+    help="Your own measure. dmlprep records its name but does not run it.",
+    group="Inputs and proof",
+    rare=True,
+)
 @option(
     "--key",
     type=PATH,
@@ -77,7 +112,8 @@ def command() -> None:
 @output_options("text", "json")
 def pack(
     model: Path,
-    free: dict[str, int],
+    out: Path | None,
+    pins: dict[str, int],
     device_id: int | None,
     adapter: str | None,
     disable_metacommands: bool,
@@ -91,17 +127,22 @@ def pack(
     Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
     """
     from dmlprep.core.errors import UsageError
+    from dmlprep.core.files.outputs import stem_of
     from dmlprep.core.text.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
         what = "both an adapter's name and its number are set"
         raise UsageError(what, where="--adapter", fix="remove one of the two")
-    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in free.items()}}
+    options["sizes"] |= pins  # the session on the other machine accepts no other size
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in pins.items()}}
     # The other machine finds the number of the adapter.
     chosen = {"device_id": device_id, "adapter": adapter, "disable_metacommands": 1 if disable_metacommands else None}
     session |= {name: str(value) for name, value in chosen.items() if value is not None}
+    if out is None:  # prepare names each model model.onnx: its folder has the name
+        name = model.absolute().parent.name if model.name == "model.onnx" else stem_of(model)
+        out = default_out("kits", f"{name}.zip")
     with progress_line(quiet) as progress:
-        packed = api.pack_kit(model, session=session, progress=progress, **options)
+        packed = api.pack_kit(model, out=out, session=session, progress=progress, **options)
     manifest = packed.manifest
     if output_format == "json":
         summary = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": manifest}

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from dmlprep.cli.help import ABOUT, COMMANDS, HELP, OPTIONS, WIDEST, help_text
+from dmlprep.cli.commands import ABOUT, COMMANDS, HELP, OPTIONS, WIDEST, help_text
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors

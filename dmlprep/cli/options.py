@@ -14,10 +14,12 @@ from dmlprep import api
 from dmlprep.api import projects
 from dmlprep.api.devices import target_names
 from dmlprep.api.recipes import read_settings, recipe_names
+from dmlprep.cli.help import Group, GroupedOption
 from dmlprep.cli.output import echo
 from dmlprep.cli.values import Number, read_pins, read_sizes
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
+from dmlprep.core.files.outputs import default_place
 from dmlprep.pipeline.options import OPTIONS, Option, PrepareOptions
 from dmlprep.portable.bounds import MOST_SECONDS
 
@@ -33,14 +35,15 @@ def option(*names: str, **more: Any) -> Callable[[F], F]:
     """Return an option of click: ``option("-j", "--jobs N", help="...")``.
 
     The word after a flag is the value in the help, which also names the default, unless ``show_default`` is false.
+    ``group`` and ``rare`` are its place in the help (``cli.help``).
     """
     flags = [name.partition(" ") for name in names]
     metavar = next((word for _, _, word in flags if word), None)
     shown = {"metavar": metavar, "show_default": bool(more.get("default"))}
-    return click.option(*(flag for flag, _, _ in flags), **shown | more)
+    return click.option(*(flag for flag, _, _ in flags), cls=GroupedOption, **shown | more)
 
 
-class PackGroup(click.Group):
+class PackGroup(Group):
     """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -95,6 +98,17 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
     return models
 
 
+def default_out(kind: str, name: str) -> Path:
+    """Return the place of a result without ``-o``, ``build/KIND/NAME`` in the working folder, and create its folder.
+
+    Raises:
+        OutputError: a part of the path is a link.
+    """
+    place = default_place(kind, name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 def targets(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a DirectML release."""
     names = ["latest", *target_names()]
@@ -133,6 +147,7 @@ def prepare_options(*names: str, **helps: str) -> Callable[[F], F]:
 
 def _click_option(name: str, one: Option, text: str | None) -> Callable[[F], F]:
     more: dict[str, Any] = {"help": text or one.help, "metavar": one.metavar, "show_default": one.shows_default}
+    more |= {"cls": GroupedOption, "group": one.group, "rare": one.rare}
     default = getattr(_DEFAULTS, name)
     if one.kind is bool:
         more["is_flag"] = True
@@ -168,38 +183,40 @@ def sizes_option(function: F) -> F:
 def optimization_option(says: str) -> Callable[[F], F]:
     """Add ``--optimization``, a level of ONNX Runtime's graph optimisation; ``says`` is its help."""
     levels = click.Choice(["disabled", "basic", "extended", "all"])
-    return option("--optimization", type=levels, default="all", help=says)
+    return option("--optimization", type=levels, default="all", help=says, group="Device", rare=True)
 
 
 def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
     """Add ``--time-limit``, by default ``seconds``; ``says`` is its help."""
     kind = Number(0, MOST_SECONDS, min_open=True)
-    return option("--time-limit SECONDS", type=kind, default=seconds, help=says)
+    return option("--time-limit SECONDS", type=kind, default=seconds, help=says, rare=True)
 
 
 def device_option(says: str, default: str | None = "cpu") -> Callable[[F], F]:
     """Add ``--device``, ``cpu`` or ``dml``; ``says`` is its help."""
-    return option("--device", type=click.Choice(["cpu", "dml"]), default=default, help=says)
+    return option("--device", type=click.Choice(["cpu", "dml"]), default=default, help=says, group="Device")
 
 
 def quiet_option(function: F) -> F:
     """Add ``-q``, for builds and scripts."""
     says = "Show no progress, and one line if there is no problem."
-    return option("-q", "--quiet", is_flag=True, help=says)(function)
+    return option("-q", "--quiet", is_flag=True, help=says, group="Output")(function)
 
 
 def output_options(*formats: str) -> Callable[[F], F]:
     """Add ``-q`` and ``--format``; the first of ``formats`` is the default."""
     says = "Format of the result on stdout."
     choice = click.Choice(formats)
-    form: Callable[[F], F] = option("--format", "output_format", type=choice, default=formats[0], help=says)
+    form: Callable[[F], F] = option(
+        "--format", "output_format", type=choice, default=formats[0], help=says, group="Output"
+    )
     return lambda function: quiet_option(form(function))
 
 
 def verbose_option(function: F) -> F:
     """Add ``-v``, which shows tables and all findings."""
     says = "Show all tables, findings and verdicts, not the result alone."
-    return option("-v", "--verbose", is_flag=True, help=says)(function)
+    return option("-v", "--verbose", is_flag=True, help=says, group="Output")(function)
 
 
 def project_options(function: F) -> F:
@@ -207,8 +224,8 @@ def project_options(function: F) -> F:
     says = (
         "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, the nearest from this folder up."
     )
-    named = option("--project FILE", "project_file", type=PATH, help=says)
-    return named(option("--no-project", is_flag=True, help="Read no project file.")(function))
+    named = option("--project FILE", "project_file", type=PATH, help=says, rare=True)
+    return named(option("--no-project", is_flag=True, help="Read no project file.", rare=True)(function))
 
 
 def the_project(project_file: Path | None, no_project: bool) -> Project | None:
@@ -231,12 +248,12 @@ def completed(project: Project | None, model: Path, options: dict[str, Any], *, 
     The command line overrides the file: pins and settings by name, every other option if it was typed.
     """
     context = click.get_current_context()
-    theirs = {name: value for name, value in projects.file_options(project, model).items() if name in options}
-    chosen = {
-        name: options[name]
-        for name in theirs
-        if OPTIONS[name].kind is dict or context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
+    typed = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if context.params.get("buckets"):  # sizes that the user set
+        typed.add("pins")
+    file_options = projects.file_options(project, model, options.keys() - typed)
+    theirs = {name: value for name, value in file_options.items() if name in options}
+    chosen = {name: options[name] for name in theirs if OPTIONS[name].kind is dict or name in typed}
     both, text = projects.completed(theirs, chosen)
     if project is not None and not quiet and text:
         echo(f"{project.file}: {text}", err=True)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import PATH, PackGroup, option, output_options
+from dmlprep.cli.options import PATH, PackGroup, default_out, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 from dmlprep.core._version import __version__
 
@@ -29,7 +29,7 @@ def command() -> None:
 
 @command.command("pack")
 @click.argument("run", type=PATH)
-@option("-o", "--out", type=PATH, required=True, help="Folder to write.")
+@option("-o", "--out", type=PATH, help="Folder to write. Default: build/packages/NAME.")
 @option("--for", "language", type=click.Choice(_LANGUAGES), required=True, help="Language of the loader.")
 @option(
     "--unproven",
@@ -43,11 +43,12 @@ def command() -> None:
 )
 @option("--force", is_flag=True, help="Replace an existing package.")
 @output_options("text", "json")
-def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, **options: Any) -> int:
+def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format: str, **options: Any) -> int:
     """Package the model of RUN, the folder that prepare wrote.
 
     Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
     """
+    out = out or default_out("packages", run.resolve().name)
     with progress_line(quiet) as progress:
         package = api.package_model(run, out=out, language=language, progress=progress, **options)
     if output_format == "json":

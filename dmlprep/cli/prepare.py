@@ -13,6 +13,7 @@ import click
 from dmlprep import api
 from dmlprep.api.projects import result_places
 from dmlprep.cli.bucket_log import bucket_log_options, choose_buckets
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     DEVICE,
     METRIC,
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
     from dmlprep.record import RunRecord
 
 
-@click.command("prepare")
+@click.command("prepare", cls=Command)
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
 @option(
     "-o",
     "--out",
     type=PATH,
     help="Folder for model.onnx and run.json, or a path that ends in .onnx. Several models: each gets a subfolder with "
-    "its name. Required unless the project file sets it.",
+    "its name. Default: as the project file sets it, otherwise build/models/NAME.",
 )
 @project_options
 @prepare_options(*RECIPE)
@@ -59,14 +60,35 @@ if TYPE_CHECKING:
 )
 @bucket_log_options
 @prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
-@option("--record", "record_to", type=PATH, help="Write the run's record here as well, also when the run fails.")
-@option("--html", type=PATH, help="Write an HTML report, also when the model is refused (docs/report.md).")
-@option("--depfile", type=PATH, help="Write a list of the files that the result depends on, with dmlprep's version.")
+@option(
+    "--record",
+    "record_to",
+    type=PATH,
+    help="Write the run's record here as well, also when the run fails.",
+    group="Output",
+    rare=True,
+)
+@option(
+    "--html",
+    type=PATH,
+    help="Write an HTML report, also when the model is refused (docs/report.md).",
+    group="Output",
+    rare=True,
+)
+@option(
+    "--depfile",
+    type=PATH,
+    help="Write a list of the files that the result depends on, with dmlprep's version.",
+    group="Output",
+    rare=True,
+)
 @option(
     "--depfile-format",
     type=click.Choice(["make", "lines"]),
     default="make",
     help="make: a make rule. lines: one file per line, for MSBuild.",
+    group="Output",
+    rare=True,
 )
 @output_options("text", "json", "github", "msbuild")
 @verbose_option

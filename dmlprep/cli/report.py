@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from dmlprep import api
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, show_run
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @click.argument("run", type=PATH)
 @option("--html", type=PATH, help="Write the report as one self-contained HTML file.")
 @option("--force", is_flag=True, help="Replace the HTML file.")

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from dmlprep.api.devices import Runtime, install_runtime, installed_runtime, remove_runtime
+from dmlprep.cli.help import Group
 from dmlprep.cli.options import PATH, option, output_options, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core.errors import CheckNotRun
 
 
-@click.group(name="runtime")
+@click.group("runtime", cls=Group)
 def command() -> None:
     """Install, show or remove the runtime for the real DirectML on Linux.
 

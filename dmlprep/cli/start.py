@@ -11,7 +11,7 @@ import sys
 from shutil import get_terminal_size
 from typing import NoReturn
 
-from dmlprep.cli.help import HELP, help_text
+from dmlprep.cli.commands import HELP, help_text
 from dmlprep.core._version import __version__
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep import api
+from dmlprep.cli.help import Command
 from dmlprep.cli.options import (
     DEVICE,
     METRIC,
@@ -34,7 +35,7 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
 """Options that apply to ``--from-kit``."""
 
 
-@click.command("tune")
+@click.command("tune", cls=Command)
 @click.argument("model", type=PATH, required=False)
 @option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
 @option(
@@ -51,20 +52,29 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     type=click.Choice(["keep", "half", "any"]),
     default="keep",
     help="Graph inputs and outputs of FP16 candidates. keep: unchanged. half: FP16. any: try both.",
+    rare=True,
 )
-@option("--only-directml", is_flag=True, help="Also try operators that the CPU provider cannot run (GroupNorm).")
-@option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.")
+@option(
+    "--only-directml",
+    is_flag=True,
+    help="Also try operators that the CPU provider cannot run (GroupNorm).",
+    rare=True,
+)
+@option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.", rare=True)
 @option(
     "--search-seconds SECONDS",
     type=Number(0, MOST_SECONDS),
     default=60.0,
     help="Time limit for the ranking. The output names the candidates that were skipped.",
+    rare=True,
 )
 @option(
     "--top N",
     type=click.IntRange(1, _MOST_PROVED),
     default=3,
     help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
+    group="Inputs and proof",
+    rare=True,
 )
 @prepare_options("feeds", *DEVICE, *METRIC)
 @option(
@@ -72,6 +82,7 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     is_flag=True,
     help="Time MODEL and the candidates that passed the proof. Times on a GPU decide; times of a device that computes "
     "on the CPU are only shown.",
+    group="Speed",
 )
 @prepare_options("bench_seconds")
 @option(
@@ -87,7 +98,12 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     help="Choose by the result.zip of that machine, without MODEL. dmlprep compares all outputs again, and the times "
     "of a GPU decide.",
 )
-@option("--key", type=PATH, help="Your private key, as for dmlprep kit.")
+@option(
+    "--key",
+    type=PATH,
+    help="Your private key, as for dmlprep kit.",
+    rare=True,
+)
 @option("--force", is_flag=True, help="Replace existing files.")
 @project_options
 @output_options("text", "json")

@@ -1,11 +1,11 @@
 """Prepare many models at many sizes, for many targets, with many recipes: one file, one command, one table.
 
-A job prepares one model with one recipe, for one target, at one set of sizes. ``file`` and ``matrix`` make the list of
-jobs; ``keys`` and ``places`` find those that are done; ``run`` passes the rest to an ``engine``, such as ``local``.
+A job prepares one model with one recipe, for one target, at one set of sizes. ``matrix`` makes the list of jobs
+of a project file. ``keys`` and ``places`` find those that are done, and ``run`` passes the rest to an ``engine``, such
+as ``local``.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Started, Task
-from dmlprep.fleet.file import FleetFile, read_fleet
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.matrix import Job, jobs_of, read_shard, selected, sharded
 from dmlprep.fleet.needs import job_memory, room
@@ -16,7 +16,6 @@ __all__ = [
     "STATE_FOLDER",
     "Ended",
     "Engine",
-    "FleetFile",
     "FleetObserver",
     "FleetRequest",
     "Job",
@@ -28,7 +27,6 @@ __all__ = [
     "job_memory",
     "jobs_of",
     "prune",
-    "read_fleet",
     "read_shard",
     "room",
     "run_fleet",

@@ -14,18 +14,16 @@ from typing import Any
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import is_pattern
 from dmlprep.core.files.outputs import file_name_problem, stem_of
-from dmlprep.fleet.file import CODE, FleetFile, Rule
+from dmlprep.core.text.documents import toml_key
 from dmlprep.graph.model.pinned import Value
 from dmlprep.passes.catalog import suggest
-from dmlprep.pipeline.project import Entry, merged, recipe_at
+from dmlprep.pipeline.project import CODE, Entry, Project, Rule, axes_of, merged, pins_of, recipe_at
 
 MOST_JOBS = 100_000
 """Safety limit for one fleet: a few lines of a file can name billions of jobs."""
 
 _MOST_SHARDS = 10_000
 _HIDDEN, _OWN = ".dmlprep-", "is a reserved name of dmlprep"
-_PLAIN = "@static-fp32"
-"""The recipe of a job for which the file names none; it is also the default of ``prepare``."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Job:
         name: ``vision/detector/ort-1.24/large``: the model, then the choice of each axis (recipes, targets, sizes). It
             is also the job's folder below the output folder.
         model: path of the model, relative to the working folder if it is below it.
-        shown: path of the model relative to the folder of the fleet's file, with ``/``.
+        shown: path of the model relative to the folder of the project file, with ``/``.
         recipe: name of a built-in recipe, or path of a recipe; ``written``: the same as the file writes it.
         target: name of the target; empty for the recipe's own.
         size: name of the set of sizes; empty if the model has none.
@@ -89,17 +87,17 @@ def read_shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
-def jobs_of(fleet: FleetFile) -> list[Job]:
+def jobs_of(fleet: Project) -> list[Job]:
     """Return all jobs that are not excluded, in the order of the file.
 
     Raises:
-        UsageError: DP905, an entry matches nothing, two jobs have one name, a name is not valid for a folder, or
-            there are no or too many jobs.
+        UsageError: DP904, the file names no models, or an entry matches nothing or has its own ``out``. Or two jobs
+            have one name, a name is not valid for a folder, or there are no or too many jobs.
     """
     models = _models(fleet)
     count = 0
     for _, entries in models.values():
-        sizes = [len(choices) for choices, _ in _axes(entries)]
+        sizes = [len(axis.choices) for axis in axes_of(entries)]
         count += sizes[0] * sizes[1] * sizes[2]
         if count > MOST_JOBS:
             fix = "use fewer models, sizes, targets or recipes"
@@ -156,12 +154,21 @@ def _named(job: Job, pattern: str) -> bool:
     return job.name == pattern or job.name.startswith(f"{pattern}/") or job.shown == pattern
 
 
-def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
-    """Return model -> (first part of the names of its jobs, the entries that apply to it, ``defaults`` first)."""
+def _models(fleet: Project) -> dict[Path, tuple[str, list[Entry]]]:
+    """Return model -> (first part of the names of its jobs, the entries that apply to it, the file's top first)."""
+    if not fleet.models:
+        raise _wrong(fleet, "it names no models", 'write [models."models/*.onnx"]; see docs/fleet.md')
     models: dict[Path, tuple[str, list[Entry]]] = {}
     for pattern, entry in fleet.models.items():
+        name = f"models.{toml_key(pattern)}"
+        if "out" in entry:
+            what = f"'{name}.out' is not possible for a fleet, which has one folder for all results"
+            raise _wrong(fleet, what, "write out at the top of the file")
+        files = [path.absolute() for path in fleet.files(pattern)]
+        if not files:
+            raise _wrong(fleet, f"no file matches {name}", "check the path; ** matches any folders")
         fixed = _fixed(fleet.folder, pattern)
-        for path in fleet.files(pattern):
+        for path in files:
             above = path.relative_to(fixed).parent if path.is_relative_to(fixed) else Path()
             part = (above / stem_of(path)).as_posix()
             models.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
@@ -171,7 +178,7 @@ def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
 
 
 def _fixed(folder: Path, pattern: str) -> Path:
-    """Return the folder of a pattern before its first wildcard; ``folder`` is the folder of the fleet's file."""
+    """Return the folder of a pattern before its first wildcard; ``folder`` is the folder of the project file."""
     fixed = Path()
     for part in Path(pattern).parts[:-1]:
         if is_pattern(part):
@@ -180,34 +187,17 @@ def _fixed(folder: Path, pattern: str) -> Path:
     return folder / fixed
 
 
-def _axes(entries: Sequence[Entry]) -> list[tuple[list[str], bool]]:
-    """Return the choices of recipes, targets and names of sizes for a model, each with True if it is an axis.
-
-    The last entry that has a choice decides. Only an axis becomes a part of the jobs' names.
-    """
-    recipes, targets, sizes = ([_PLAIN], False), ([""], False), ([""], False)
-    for entry in entries:
-        if "recipes" in entry or "recipe" in entry:
-            recipes = (entry.get("recipes") or [entry.get("recipe") or _PLAIN], "recipes" in entry)
-        if "targets" in entry or "target" in entry:
-            targets = (entry.get("targets") or [entry.get("target") or ""], "targets" in entry)
-        if "sizes" in entry:
-            sizes = (list(entry["sizes"]) or [""], bool(entry["sizes"]))
-    return [recipes, targets, sizes]
-
-
-def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) -> Iterator[Job]:
+def _jobs(fleet: Project, model: Path, part: str, entries: Sequence[Entry]) -> Iterator[Job]:
     options = merged(fleet.folder, entries, model)
-    by_size: Entry = next((entry["sizes"] for entry in reversed(entries) if "sizes" in entry), {})
-    axes = _axes(entries)
+    by_size, axes = pins_of(entries), axes_of(entries)
     pins, settings = options.pop("pins", {}), options.pop("settings", {})
     arguments = {name: value for name, value in options.items() if name not in ("recipe", "target")}
     here = Path.cwd()
     named = model.relative_to(here) if model.is_relative_to(here) else model
     shown = model.relative_to(fleet.folder) if model.is_relative_to(fleet.folder) else model
-    for recipe, target, size in product(*(choices for choices, _ in axes)):
+    for recipe, target, size in product(*(axis.choices for axis in axes)):
         words = (PurePath(recipe).stem.removeprefix("@"), target, size)
-        name = "/".join([part, *(word for word, (_, axis) in zip(words, axes, strict=True) if axis)])
+        name = "/".join([part, *(word for word, axis in zip(words, axes, strict=True) if axis.is_axis)])
         yield Job(
             name=name,
             model=named,
@@ -222,7 +212,7 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) ->
         )
 
 
-def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
+def _check_names(fleet: Project, jobs: Sequence[Job]) -> None:
     owners: dict[str, Job] = {}
     for job in jobs:
         for part in job.name.split("/"):
@@ -269,5 +259,5 @@ def _nearest(rule: Rule, jobs: Sequence[Job]) -> str:
     return "its fields together match no job; remove it"
 
 
-def _wrong(fleet: FleetFile, what: str, fix: str) -> UsageError:
+def _wrong(fleet: Project, what: str, fix: str) -> UsageError:
     return UsageError(what, where=fleet.file, fix=fix, code=CODE)

@@ -31,11 +31,6 @@ Jobs with other exit codes depend on the machine, and are tried again.
 """
 
 
-def is_result(path: Path) -> bool:
-    """Return True if a file has the name of a job's result, and a ``job.json`` is next to it."""
-    return path.name in FILES and os.path.isfile(path.parent / STATE)
-
-
 def remove_empty(folder: Path, top: Path) -> None:
     """Remove a folder and the folders above it, up to but without ``top``, if they are empty."""
     for path in (folder, *folder.parents):
@@ -53,7 +48,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         exit_code: ``None`` while the job runs, or if its run was killed.
         error: the reason of a failure as text.
         code: the finding code of ``error``, if there is no record.
-        reads: path -> SHA-256 of the model's data files; paths are relative to the folder of the fleet's file.
+        reads: path -> SHA-256 of the model's data files; paths are relative to the folder of the project file.
         files: name -> SHA-256 of the files that the job wrote.
         lasting: True if a run with the same key would end the same way.
     """
@@ -70,7 +65,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Place:
-    """The folder of one job; ``base`` is the folder of the fleet's file, to which paths of data files are relative."""
+    """The folder of one job; ``base`` is the folder of the project file, to which paths of data files are relative."""
 
     def __init__(self, folder: Path, base: Path) -> None:
         self.folder, self._base = folder, base

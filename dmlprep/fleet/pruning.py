@@ -1,4 +1,4 @@
-"""Find the folders of jobs that the fleet's file no longer names, and remove only files that a fleet wrote."""
+"""Find the folders of jobs that the project file no longer names, and remove only files that a fleet wrote."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class FleetObserver:
     def runs_code(self, file: str, code: str) -> None:
         """Called before jobs run code of the user (a metric), once for each ``file`` that names a ``code``.
 
-        ``file`` is the recipe or the fleet's file; ``code`` is ``FILE.py:FUNCTION``.
+        ``file`` is the recipe or the project file; ``code`` is ``FILE.py:FUNCTION``.
         """
 
     def job_started(self, name: str) -> None:

@@ -46,7 +46,9 @@ class Option:
         bare: the value that the flag has if the user passes it without a value; ``None``: a value is required.
         shows_default: True if ``--help`` names the default.
         completes: kind of names for shell completion: ``recipes`` or ``targets``; empty for none.
-        in_files: True if project files and fleet files accept the option.
+        in_files: True if project files accept the option.
+        group: heading in the help of commands; empty for the first list.
+        rare: True if the help of a command with many options leaves the option out (``--help-all``).
     """
 
     help: str
@@ -60,6 +62,8 @@ class Option:
     shows_default: bool = False
     completes: str = ""
     in_files: bool = False
+    group: str = ""
+    rare: bool = False
 
     def words(self, name: str, value: Any) -> list[str]:
         """Return the words of a command line that set option ``name`` to ``value``; empty for a flag that is off.
@@ -89,15 +93,21 @@ class Adapter:
         least=0,
         most=MOST_ADAPTERS,
         metavar="N",
+        group="Device",
+        rare=True,
     )
     adapter: str | None = _option(
-        "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.", metavar="NAME"
+        "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
+        metavar="NAME",
+        group="Device",
+        rare=True,
     )
     gpu: str | None = _option(
         "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
         "3 if no such GPU exists. Default: DirectML computes on the CPU.",
         bare="auto",
         metavar="[NAME|auto]",
+        group="Device",
     )
 
     def __post_init__(self) -> None:
@@ -132,8 +142,11 @@ class Session(Adapter):
         choices=("auto", "cpu", "dml"),
         shows_default=True,
         in_files=True,
+        group="Device",
     )
-    require_dml: bool = _option("Exit 3 if no DirectML session ran.", default=False, kind=bool, in_files=True)
+    require_dml: bool = _option(
+        "Exit 3 if no DirectML session ran.", default=False, kind=bool, in_files=True, group="Inputs and proof"
+    )
 
     @property
     def proof(self) -> dict[str, object]:
@@ -177,6 +190,7 @@ class PrepareOptions(Session):
         flags=("--set",),
         metavar="FIELD=VALUE",
         in_files=True,
+        rare=True,
     )
     target: str | None = _option(
         "DirectML release to prepare for (dmlprep explain targets). Default: the one of the recipe, otherwise the one "
@@ -192,11 +206,14 @@ class PrepareOptions(Session):
         kind=list,
         metavar="WHAT",
         in_files=True,
+        group="Inputs and proof",
     )
     metric: str | Metric | NamedMetric | None = _option(
         "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
         metavar="FILE.py:FUNCTION",
         in_files=True,
+        group="Inputs and proof",
+        rare=True,
     )
     metric_bound: float | None = _option(
         "Largest value of --metric that passes.",
@@ -205,16 +222,22 @@ class PrepareOptions(Session):
         most=MOST_VALUE,
         metavar="NUMBER",
         in_files=True,
+        group="Inputs and proof",
+        rare=True,
     )
     vram: str | int | None = _option(
         "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
         metavar="SIZE",
         in_files=True,
+        group="Device",
+        rare=True,
     )
     bench: bool = _option(
         "Time the result, MODEL, and MODEL with overridden sizes (docs/speed.md). For information only.",
         default=False,
         kind=bool,
+        group="Speed",
+        rare=True,
     )
     bench_seconds: float = _option(
         "Total time for the runs of --bench.",
@@ -224,10 +247,22 @@ class PrepareOptions(Session):
         most=MOST_SECONDS,
         metavar="SECONDS",
         shows_default=True,
+        group="Speed",
+        rare=True,
     )
-    fresh: bool = _option("Ignore cached verdicts: run on DirectML again (docs/parity.md).", default=False, kind=bool)
+    fresh: bool = _option(
+        "Ignore cached verdicts: run on DirectML again (docs/parity.md).",
+        default=False,
+        kind=bool,
+        group="Inputs and proof",
+        rare=True,
+    )
     external_data: bool = _option(
-        "Write the weights to model.onnx.data, even if they are below 1 GiB.", default=False, kind=bool
+        "Write the weights to model.onnx.data, even if they are below 1 GiB.",
+        default=False,
+        kind=bool,
+        group="Output",
+        rare=True,
     )
     force: bool = _option("Replace existing files.", default=False, kind=bool)
 

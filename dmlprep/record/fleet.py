@@ -78,10 +78,10 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of one run of a fleet.
 
     Attributes:
-        file: the fleet file.
+        file: the project file.
         shard, only: the part (``3/8``), and the patterns of the job names, that ran; empty for all.
         exit_code: the worst exit code of the jobs (in the order of ``OUTCOMES``).
-        jobs: in the order of the fleet file.
+        jobs: in the order of the project file.
     """
 
     file: str

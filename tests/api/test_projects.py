@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.core.errors import InputError, OutputError, RecipeError, UsageError
+from dmlprep.core.errors import InputError, RecipeError, UsageError
 from tests.fixtures_index import fixture
 from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
@@ -37,8 +37,9 @@ def test_a_project_is_begun_read_and_prepared(folder: Path) -> None:
     assert "RECIPE @vision-fp16 PINS batch=2)" in dmlprep.build_snippet(begun, "cmake")
     with pytest.raises(UsageError, match="unknown build system"):
         dmlprep.build_snippet(begun, "make")  # type: ignore[arg-type]
-    with pytest.raises(OutputError, match="the file exists"):
-        dmlprep.init_project()
+    again = dmlprep.init_project()
+    assert (again.models, [one.recipe for one in again.present]) == ([], ["@static-fp32", "@vision-fp16"])
+    assert dmlprep.build_snippet(again, "cmake") == dmlprep.build_snippet(begun, "cmake")
     project = dmlprep.read_project()
     assert project is not None
     assert project.models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
@@ -48,9 +49,9 @@ def test_a_project_is_begun_read_and_prepared(folder: Path) -> None:
     record = done.records[Path("models/residual_cnn.onnx")]
     assert (record.recipe, record.output) == ("@vision-fp16", str(folder / "made/residual_cnn/model.onnx"))
     assert record.steps[0].options["sizes"] == {"batch": 1}, "what is given goes over the file"
-    again = dmlprep.prepare_project("dmlprep.toml", models=["models/half_cnn.onnx"], device="cpu", out="alone")
+    alone = dmlprep.prepare_project("dmlprep.toml", models=["models/half_cnn.onnx"], device="cpu", out="alone")
     assert (folder / "alone" / "model.onnx").exists()
-    assert list(again.records) == [Path("models/half_cnn.onnx")]
+    assert list(alone.records) == [Path("models/half_cnn.onnx")]
 
 
 def test_a_model_that_cannot_be_read_stops_no_other(folder: Path) -> None:

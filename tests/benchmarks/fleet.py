@@ -34,7 +34,6 @@ LAST = "mlp_anonymous"
 """Nine models with three jobs each; a tenth has two, and one that is refused has one."""
 
 TEXT = """
-[defaults]
 out = "build"
 device = "cpu"
 targets = ["ort-1.20", "ort-1.24", "ort-1.30"]
@@ -60,7 +59,7 @@ def folder() -> Iterator[Path]:
         for model in (*GOOD, LAST):
             shutil.copy(FOLDER / f"models/{model}.onnx", place / "models")
         shutil.copy(FOLDER / "broken/wrong_type.onnx", place / "models")
-        (place / "fleet.toml").write_text(text())
+        (place / "dmlprep.toml").write_text(text())
         yield place
 
 

@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dmlprep.fleet import Ended, Engine, FleetRequest, Started, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import Ended, Engine, FleetRequest, Started, Task, jobs_of, run_fleet
 from dmlprep.fleet.at_worker import Host
 from dmlprep.fleet.cluster import ClusterEngine
+from dmlprep.pipeline.project import read_project
 from tests.fleet.standin import prepare
 
 _ROOT = Path(__file__).parents[2]
@@ -165,10 +166,10 @@ def fleets(address: str, jobs: int) -> None:
         (folder / "m").mkdir()
         for number in range(jobs):
             (folder / f"m/{number:05}.onnx").write_text(f"good {number}")
-        (folder / "fleet.toml").write_text('[defaults]\ndevice = "cpu"\n[models."m/*.onnx"]\n')
+        (folder / "dmlprep.toml").write_text('device = "cpu"\n[models."m/*.onnx"]\n')
         for what in ("first run", "second run"):
             began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
-            read = read_fleet(folder / "fleet.toml")
+            read = read_project(folder / "dmlprep.toml")
 
             def engine() -> Engine:
                 made = ClusterEngine(address, whole)
@@ -176,7 +177,7 @@ def fleets(address: str, jobs: int) -> None:
                 return made
 
             ran = run_fleet(
-                FleetRequest(file="fleet.toml", base=folder, out=folder / "out", jobs=jobs_of(read), engine=engine)
+                FleetRequest(file="dmlprep.toml", base=folder, out=folder / "out", jobs=jobs_of(read), engine=engine)
             )
             took, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)
             cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime

@@ -203,7 +203,6 @@ def _loop(rounds: int) -> onnx.ModelProto:
 
 
 _FLEET = """
-[defaults]
 device = "cpu"
 
 [models."cnn.onnx"]
@@ -225,7 +224,7 @@ def _models(work: Path) -> None:
     node.op_type = "Sigmoid"
     onnx.save(proto, work / "other.onnx")
     decoders.folder(work / "genai")
-    (work / "fleet.toml").write_text(_FLEET)
+    (work / "dmlprep.toml").write_text(_FLEET)
     rng = np.random.default_rng(0)
     weights = [numpy_helper.from_array(rng.standard_normal((1024, 1024), np.float32) / 32, f"w{i}") for i in range(24)]
     nodes = [helper.make_node("MatMul", [f"h{i}", f"w{i}"], [f"h{i + 1}"]) for i in range(24)]
@@ -272,7 +271,7 @@ def _jobs() -> list[Job]:
         Job("tune", ("tune", "{work}/cnn.onnx", "-p", "batch=1", "-o", "{out}.toml", "--top", "1", *cpu), _recipe),
         Job(
             "fleet",
-            ("fleet", "{work}/fleet.toml", "-o", "{out}", "--jobs", "2"),
+            ("fleet", "{work}/dmlprep.toml", "-o", "{out}", "--jobs", "2"),
             _fleet,
             again="out",
             keeps=".dmlprep-fleet",

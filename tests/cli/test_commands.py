@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,7 +16,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from dmlprep.cli.help import COMMANDS, OPTIONS, help_text
+from dmlprep.cli.commands import COMMANDS, OPTIONS, help_text
 from dmlprep.cli.main import MOVED, cli
 from dmlprep.cli.values import read_pins
 from dmlprep.core.errors import UsageError
@@ -87,6 +89,33 @@ def test_every_command_has_help(command: str, run: Run) -> None:
     first = done.out.splitlines()[0]
     assert first.startswith("Usage: ")
     assert f"dmlprep {command} " in first
+
+
+def _leaves(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from _leaves(below, *path, name)
+
+
+def test_help_shows_at_most_15_options_and_help_all_shows_every_option(run: Run) -> None:
+    for path, command in _leaves(cli):
+        flags = {one.opts[-1] for one in command.params if isinstance(one, click.Option) and not one.hidden} | {
+            "--help"
+        }
+        short, full = run(*path, "--help"), run(*path, "--help-all")
+        shown = {flag for flag in flags if re.search(rf"^  (-\w, )?{flag}\b(?!-)", short.out, re.MULTILINE)}
+        assert len(shown) <= 15, path
+        assert {flag for flag in flags if re.search(rf"^  (-\w, )?{flag}\b(?!-)", full.out, re.MULTILINE)} == flags
+        last = short.out.splitlines()[-1]
+        left_out = len(flags) - len(shown)
+        assert last.startswith(f"{left_out} more option") is bool(left_out), path
+        assert (last.endswith(f"dmlprep {' '.join(path)} --help-all"), full.code) == (bool(left_out), 0)
+        assert "x<=" not in re.sub(r"<=x<=\d\d?\]", "", full.out)  # bounds that only keep out mistakes
 
 
 def test_help_imports_nothing_heavy() -> None:

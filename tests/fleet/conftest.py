@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.fleet import Ended, FleetRequest, Ran, Started, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import Ended, FleetRequest, Ran, Started, Task, jobs_of, run_fleet
 from dmlprep.fleet.engine import Event, Progress
+from dmlprep.pipeline.project import read_project
 from tests.fleet.standin import prepare
 
 TEXT = """
-[defaults]
 out = "build"
 device = "cpu"
 [models."m/*.onnx"]
@@ -65,7 +65,7 @@ class Fleet:
         self.engine = InProcess()
 
     def write(self, text: str = TEXT) -> None:
-        (self.folder / "fleet.toml").write_text(text)
+        (self.folder / "dmlprep.toml").write_text(text)
 
     def model(self, name: str, text: str = "good") -> Path:
         path = self.folder / "m" / f"{name}.onnx"
@@ -75,7 +75,7 @@ class Fleet:
 
     def run(self, **options: object) -> Ran:
         self.engine = InProcess(str(options.pop("stop_at", "")))
-        fleet = read_fleet(self.folder / "fleet.toml")
+        fleet = read_project(self.folder / "dmlprep.toml")
         request = FleetRequest(
             file=fleet.file,
             base=fleet.folder,

@@ -20,11 +20,12 @@ import pytest
 
 import dmlprep
 from dmlprep.core.errors import CheckNotRun, UsageError
-from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, cluster, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, cluster, jobs_of, run_fleet
 from dmlprep.fleet.at_worker import Gate, Host, run_task
 from dmlprep.fleet.cluster import ClusterEngine
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.keys import Keys
+from dmlprep.pipeline.project import read_project
 from tests.fixtures_index import fixture
 from tests.fleet.at_worker import run as stand_in
 from tests.fleet.at_worker import where
@@ -38,7 +39,6 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 
 FLEET = """
-[defaults]
 out = "build"
 device = "cpu"
 [models."m/*.onnx"]
@@ -91,8 +91,8 @@ class Listener(FleetObserver):
 
 def _run(folder: Path, address: str, observer: FleetObserver | None = None) -> Ran:
     """The fleet of ``folder`` with the stand-in of ``prepare``."""
-    (folder / "fleet.toml").write_text(FLEET)
-    fleet = read_fleet(folder / "fleet.toml")
+    (folder / "dmlprep.toml").write_text(FLEET)
+    fleet = read_project(folder / "dmlprep.toml")
     request = FleetRequest(
         file=fleet.file,
         base=fleet.folder,
@@ -118,8 +118,8 @@ def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "m").mkdir()
     shutil.copy(fixture("residual_cnn").path, tmp_path / "m/cnn.onnx")
     (tmp_path / "m/none.onnx").write_bytes(b"no model")
-    text = '[defaults]\ndevice = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
-    (tmp_path / "fleet.toml").write_text(text)
+    text = 'device = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
+    (tmp_path / "dmlprep.toml").write_text(text)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         monkeypatch.chdir(tmp_path)  # which is not the workers'
         here = dmlprep.prepare_fleet(out="here")
@@ -195,13 +195,13 @@ def test_what_is_no_cluster(tmp_path: Path) -> None:
     with pytest.raises(CheckNotRun, match="no Dask scheduler answers"):
         _run(tmp_path, "nonsense://1")
     with pytest.raises(UsageError, match="--jobs does not work with a scheduler"):
-        dmlprep.prepare_fleet(tmp_path / "fleet.toml", jobs=2, scheduler="tcp://127.0.0.1:1")
+        dmlprep.prepare_fleet(tmp_path / "dmlprep.toml", jobs=2, scheduler="tcp://127.0.0.1:1")
 
 
 def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -> None:
     _models(tmp_path, a="good")
-    (tmp_path / "fleet.toml").write_text(FLEET)
-    job = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
+    (tmp_path / "dmlprep.toml").write_text(FLEET)
+    job = jobs_of(read_project(tmp_path / "dmlprep.toml"))[0]
     host = Host("the worker w0", 1, 0, lambda: True, lambda _: None)
     found = run_task(Task("a", (), job=job, facts={"here": ["x", "Linux", "x86_64", {"onnx": "0.1"}]}), host)
     assert found.exit_code == 3
@@ -218,8 +218,8 @@ def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -
 
 def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:
     _models(tmp_path, a="good", b="good")
-    (tmp_path / "fleet.toml").write_text(FLEET)
-    fleet = read_fleet(tmp_path / "fleet.toml")
+    (tmp_path / "dmlprep.toml").write_text(FLEET)
+    fleet = read_project(tmp_path / "dmlprep.toml")
     with _cluster(tmp_path, 0) as address:
         request = FleetRequest(
             file=fleet.file,
@@ -247,8 +247,8 @@ def test_jobs_wait_for_the_memory_of_their_worker() -> None:
 def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
     """One that is proved on DirectML runs where a worker has it, one on the CPU wherever there is memory."""
     _models(tmp_path, a="good")
-    (tmp_path / "fleet.toml").write_text(FLEET)
-    on_cpu = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
+    (tmp_path / "dmlprep.toml").write_text(FLEET)
+    on_cpu = jobs_of(read_project(tmp_path / "dmlprep.toml"))[0]
     on_dml = replace(on_cpu, options={})
     with _cluster(tmp_path, 1, "--resources", "dml=1 memory=1000", "--nthreads", "2") as address:
         engine = ClusterEngine(address, where)

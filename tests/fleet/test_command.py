@@ -16,7 +16,6 @@ from tests.fixtures_index import FOLDER, fixture
 from tests.in_process import Run
 
 _TEXT = """
-[defaults]
 out = "build"
 device = "cpu"
 settings = ["parity.cpu=false"]
@@ -33,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (place / "models").mkdir(parents=True)
     shutil.copy(fixture("residual_cnn").path, place / "models")
     shutil.copy(FOLDER / "broken/wrong_type.onnx", place / "models")
-    (place / "fleet.toml").write_text(_TEXT, encoding="utf-8")
+    (place / "dmlprep.toml").write_text(_TEXT, encoding="utf-8")
     monkeypatch.chdir(place)
     return place
 
@@ -98,7 +97,7 @@ def test_parts_have_files_of_their_own(folder: Path, run: Run) -> None:
         (("none.toml",), "none.toml"),
         (("--shard", "9/8"), "3/8"),
         (("--only", "residual_cn"), "did you mean"),
-        (("-o", "fleet.toml"), "not a folder"),
+        (("-o", "dmlprep.toml"), "not a folder"),
         (("--jobs", "0"), "--jobs"),
     ],
 )
@@ -116,16 +115,21 @@ def test_files_of_nobody_are_not_replaced(folder: Path, run: Run) -> None:
     assert (folder / "build/index.html").read_text() == "mine"
 
 
-def test_nothing_says_where(folder: Path) -> None:
-    (folder / "fleet.toml").write_text('[models."models/*.onnx"]')
-    with pytest.raises(UsageError, match="no output folder"):
-        dmlprep.prepare_fleet()
+def test_the_folder_of_results_without_out(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(
+        '[tool.dmlprep.models."models/*.onnx"]\npins = { batch = 1 }\ndevice = "cpu"'
+    )
+    (folder / "dmlprep.toml").unlink()
+    record = dmlprep.prepare_fleet(only=["residual_cnn"])
+    assert (record.file, record.exit_code) == ("pyproject.toml", 0)
+    assert (folder / "build/models/residual_cnn/model.onnx").exists()
+    assert (folder / "build/models/index.html").exists()
 
 
 @pytest.mark.slow
 def test_jobs_that_left_the_file(folder: Path, run: Run) -> None:
     run("fleet")
-    (folder / "fleet.toml").write_text(_TEXT.replace("one = {", "two = {"), encoding="utf-8")
+    (folder / "dmlprep.toml").write_text(_TEXT.replace("one = {", "two = {"), encoding="utf-8")
     assert run("fleet", "--prune", "--dry-run", "-q").out == "1 job\n"
     assert run("fleet", "--prune", "--dry-run").out.splitlines()[0] == "residual_cnn/one"
     assert json.loads(run("fleet", "--prune", "--dry-run", "--format", "json").out) == {"gone": ["residual_cnn/one"]}

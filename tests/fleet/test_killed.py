@@ -20,7 +20,8 @@ import sys
 from pathlib import Path
 from dmlprep.cli.stopping import Stopping
 from dmlprep.core.files.run_folder import end_run
-from dmlprep.fleet import FleetObserver, FleetRequest, LocalEngine, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import FleetObserver, FleetRequest, LocalEngine, jobs_of, run_fleet
+from dmlprep.pipeline.project import read_project
 from dmlprep.fleet.needs import Room
 from dmlprep.process.starting import file_command
 
@@ -32,10 +33,10 @@ class Observer(FleetObserver):
 
 if __name__ == "__main__":
     Stopping().install()
-    fleet = read_fleet(Path("fleet.toml"))
+    fleet = read_project(Path("dmlprep.toml"))
     command = lambda arguments: file_command(sys.argv[1], arguments)
     request = FleetRequest(
-        file="fleet.toml", base=fleet.folder, out=Path("build"), jobs=jobs_of(fleet),
+        file="dmlprep.toml", base=fleet.folder, out=Path("build"), jobs=jobs_of(fleet),
         engine=lambda: LocalEngine(Room(1, 0), command), observer=Observer(),
     )
     try:
@@ -73,7 +74,7 @@ def _until(process: subprocess.Popen[str], start: str) -> str:
 
 @pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=[break_off, pytest.mark.slow])])
 def test_it_goes_on_where_it_was(how: str, fleet: Fleet) -> None:
-    fleet.write('[defaults]\ndevice = "cpu"\n[models."m/*.onnx"]\n')
+    fleet.write('device = "cpu"\n[models."m/*.onnx"]\n')
     fleet.model("a")
     fleet.model("b", "hangs")
     fleet.model("c")

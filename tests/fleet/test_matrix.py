@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dmlprep.core.errors import UsageError
-from dmlprep.fleet import Job, jobs_of, read_fleet, read_shard, selected, sharded
+from dmlprep.fleet import Job, jobs_of, read_shard, selected, sharded
 from dmlprep.fleet.matrix import Shard
+from dmlprep.pipeline.project import read_project
 
 
 def _jobs(folder: Path, text: str, *models: str) -> list[Job]:
@@ -17,12 +18,11 @@ def _jobs(folder: Path, text: str, *models: str) -> list[Job]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("model")
-    (folder / "fleet.toml").write_text(text)
-    return jobs_of(read_fleet(folder / "fleet.toml"))
+    (folder / "dmlprep.toml").write_text(text)
+    return jobs_of(read_project(folder / "dmlprep.toml"))
 
 
 _ALL = """
-[defaults]
 targets = ["ort-1.24", "ort-1.30"]
 pins = { batch = 1 }
 settings = ["parity.seeds=3"]
@@ -89,18 +89,18 @@ _ONE = '[models."m/*.onnx"]\n'
     ("text", "said"),
     [
         ("", "names no models"),
-        ("models = 1", "names no models"),
+        ("models = 1", "Expected `object"),
         ("[models]\n'm/*.onnx' = 1", 'models."m/*.onnx"'),
-        ("[default]\nout = 'x'\n" + _ONE, "did you mean 'defaults'"),
+        ("[model]\nout = 'x'\n" + _ONE, "did you mean 'models'"),
         (_ONE + "receipe = '@x'", "'models.\"m/*.onnx\".receipe'|did you mean 'recipe'"),
         (_ONE + "device = 'gpu'", "'models.\"m/*.onnx\".device'|one of: auto, cpu, dml"),
         (_ONE + "sizes = { small = 1 }", "sizes"),
         (_ONE + "sizes = { '../x' = { batch = 1 } }", "is not a valid name"),
         (_ONE + "sizes = { small = {} }", "pins nothing"),
-        (_ONE + "target = 'a'\ntargets = ['b']", "both target and targets"),
+        (_ONE + "target = 'a'\ntargets = ['b']", "both 'models.\"m/*.onnx\".target' and"),
         (_ONE + "recipes = []", "is empty"),
         (_ONE + "targets = ['a', 'a']", "has duplicates"),
-        (_ONE + "out = 'x'", "under [defaults]"),
+        (_ONE + "out = 'x'", "at the top of the file"),
         ('[models."m/*.onx"]', "no file matches"),
         ('[models."/"]', "not a file pattern"),
         (_ONE + "[[exclude]]\n", "excludes all jobs"),
@@ -118,8 +118,8 @@ _ONE = '[models."m/*.onnx"]\n'
 def test_files_that_say_what_they_cannot(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         _jobs(tmp_path, text, "m/a.onnx", "n/a.onnx", "n/A.onnx")
-    assert caught.value.code == "DP905"
-    assert str(tmp_path / "fleet.toml") in caught.value.where
+    assert caught.value.code == "DP904"
+    assert str(tmp_path / "dmlprep.toml") in caught.value.where
     for word in said.split("|"):
         assert word in f"{caught.value.what} {caught.value.fix}"
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from dmlprep.core.errors import OutputError
-from dmlprep.fleet import STATE_FOLDER, FleetObserver, gone_jobs, jobs_of, prune, read_fleet
+from dmlprep.fleet import STATE_FOLDER, FleetObserver, gone_jobs, jobs_of, prune
 from dmlprep.fleet.run import lock_of
+from dmlprep.pipeline.project import read_project
 from dmlprep.portable.locks import held
 from tests.fleet.conftest import Fleet
 from tests.system import not_on_windows
 
-_ONE = '[defaults]\nout = "build"\ndevice = "cpu"\n[models."m/a.onnx"]\nsizes = { small = { batch = 1 } }\n'
+_ONE = 'out = "build"\ndevice = "cpu"\n[models."m/a.onnx"]\nsizes = { small = { batch = 1 } }\n'
 
 
 class _Told(FleetObserver):
@@ -37,7 +38,7 @@ def left(fleet: Fleet) -> Fleet:
 
 
 def _names(fleet: Fleet) -> list[str]:
-    return [job.name for job in jobs_of(read_fleet(fleet.folder / "fleet.toml"))]
+    return [job.name for job in jobs_of(read_project(fleet.folder / "dmlprep.toml"))]
 
 
 def _prune(fleet: Fleet) -> list[tuple[str, bool]]:
@@ -152,7 +153,7 @@ def test_a_job_of_another_run_stays(left: Fleet) -> None:
 
 def test_a_job_above_another_leaves_it(fleet: Fleet) -> None:
     fleet.model("a")
-    fleet.write('[defaults]\nout = "build"\n[models."m/a.onnx"]\n')
+    fleet.write('out = "build"\n[models."m/a.onnx"]\n')
     fleet.run()
     fleet.write(_ONE)
     fleet.run()

@@ -124,7 +124,7 @@ def test_a_folder_that_is_moved_holds_what_was_done(fleet: Fleet, tmp_path: Path
     fleet.run()
     moved = tmp_path / "elsewhere"
     moved.mkdir()
-    for name in ("m", "build", "fleet.toml"):
+    for name in ("m", "build", "dmlprep.toml"):
         (tmp_path / name).rename(moved / name)
     os.chdir(moved)
     other = Fleet(moved)

@@ -154,7 +154,7 @@ def _fleet(rng: random.Random, corpus: Corpus) -> _Made:
     """A fleet of two small models; most are only planned."""
     planned = rng.random() < 0.7
     files = {
-        "fleet.toml": fleet_file(rng, few=not planned),
+        "dmlprep.toml": fleet_file(rng, few=not planned),
         "m/a.onnx": rng.choice(corpus.models[:20]),
         "m/b.onnx": mutated(rng, parent(rng, corpus.models), rng.choice(corpus.models)),
         "r.toml": rng.choice(corpus.recipes),
@@ -333,7 +333,7 @@ def _links(rng: random.Random, corpus: Corpus) -> _Made:
         links = linked(rng, "p", ["a.png", "b.png"])
         command = ["feeds", "m.onnx", "p", "-o", "out", "--count", "1"]
     else:
-        files = {"fleet.toml": b'[defaults]\ndevice = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'}
+        files = {"dmlprep.toml": b'device = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'}
         files |= {"m/a.onnx": rng.choice(corpus.models[:20]), "outside/secret.txt": SECRET}
         links = linked(rng, "out", ["a", "a/model.onnx", "fleet.json"])
         command = ["fleet", "-o", "out", "--jobs", "1"]
@@ -345,8 +345,8 @@ def _names(rng: random.Random, corpus: Corpus) -> _Made:
     name = f"{stem(rng)}.onnx"
     held = corpus.models[rng.randrange(min(20, len(corpus.models)))]
     if rng.random() < 0.05:
-        table = b'[defaults]\ndevice = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'
-        files = {"fleet.toml": table, f"m/{rng.choice((name, chr(0xDCFF) + '.onnx'))}": held}
+        table = b'device = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'
+        files = {"dmlprep.toml": table, f"m/{rng.choice((name, chr(0xDCFF) + '.onnx'))}": held}
         return files, ["fleet", "-o", "out", "--jobs", "1", *_form(rng, "json")]
     place = f"./{name}"
     commands = (

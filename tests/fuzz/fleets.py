@@ -74,14 +74,14 @@ _RULES = ("model", "recipe", "target", "size")
 
 
 def fleet_file(rng: random.Random, *, few: bool = False) -> bytes:
-    """The text of a ``fleet.toml`` for the models ``m/a.onnx`` and ``m/b.onnx``.
+    """The text of a ``dmlprep.toml`` for the models ``m/a.onnx`` and ``m/b.onnx``.
 
     Args:
         few: at most one axis, so that a fleet that is run ends within the seconds of a case.
     """
     axes = {"recipes", "targets", "sizes"}
     left_out = axes - {rng.choice(sorted(axes))} if few else set()
-    lines = ["[defaults]", 'device = "cpu"', *_fields(rng, rng.choice((0, 0, 1, 2)), left_out)]
+    lines = ['device = "cpu"', *_fields(rng, rng.choice((0, 0, 1, 2)), left_out)]
     if rng.random() < 0.8:
         lines.append('settings = ["parity.cpu=false", "parity.fp16_emulation=off"]')
     for pattern in dict.fromkeys(_one(rng, _PATTERNS, 7) for _ in range(rng.choice((1, 1, 2, 3)))):

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper, parser
 from dmlprep import api
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
 from dmlprep.kit.forms import read_manifest
+from tests.in_process import Run
 from tests.kit.box import CPU, extract, run_kit
 from tests.system import WINDOWS
 
@@ -62,6 +63,14 @@ def test_a_model_without_a_record_is_its_own_reference(tmp_path: Path) -> None:
     assert (packed.manifest.inputs, verdict.inputs) == ("seeded", "seeded")
     assert [one.code for one in verdict.findings] == ["DP710", "DP815"]
     assert any("the model itself" in detail for detail in verdict.device.details if verdict.device) or False
+
+
+def test_a_pinned_size_is_the_size_of_the_inputs_and_of_the_session(tmp_path: Path, run: Run) -> None:
+    model = _save(_TEXT, tmp_path / "m.onnx")
+    assert run("kit", model, "-o", tmp_path / "k.zip", "-p", "batch=3", "--size", "batch=2").code == 0
+    box = extract(tmp_path / "k.zip", tmp_path / "box")
+    assert np.load(box / "feeds" / "0-0.npy").shape == (3, 4)
+    assert json.loads((box / "kit.json").read_text())["session"]["dim:batch"] == "3"
 
 
 def test_external_data_feeds_and_strings_come_along(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def _job(name: str, exit_code: int = 0, **more: object) -> JobRecord:
 
 
 RECORD = FleetRecord(
-    file="fleet.toml",
+    file="dmlprep.toml",
     version="1",
     exit_code=2,
     seconds=3.0,

@@ -32,7 +32,7 @@ from dmlprep.report.azure import command_line
 from dmlprep.report.fleet_files import report_names
 from dmlprep.report.github import error_line
 
-_FILE, _OUT = "fleet.toml", "build/dmlprep"
+_OUT = "build/models"
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 _OF_MODEL = ("recipe", "target", "pins", "feeds")
@@ -118,21 +118,21 @@ class _Inputs:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of all results: the input ``out``, that of the fleet's file, or ``build/dmlprep``."""
+        """Return the folder of all results: the input ``out``, that of the project file, or ``build/models``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
             with contextlib.suppress(DmlprepError):  # the fleet reports what is wrong with its file
-                folder = fleet_folder(self.file or _FILE) or folder
+                folder = fleet_folder(self.file or None)
         here = Path.cwd()
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
     def check(self) -> None:
         """Raise ``UsageError`` if inputs contradict each other."""
         if self.model and self.file:
-            raise UsageError("both a fleet file and a model are set", where="model", fix="pass one of the two")
+            raise UsageError("both a project file and a model are set", where="model", fix="pass one of the two")
         for name in _OF_MODEL:
             if not self.model and getattr(self, name):
-                fix = f"write {name} into the fleet file, or pass a model"
+                fix = f"write {name} into the project file, or pass a model"
                 raise UsageError("this input needs a model, and none is set", where=name, fix=fix)
         if self.sarif == "true" and self.shard:
             fix = "upload it from the run over all parts, without shard"
@@ -198,11 +198,13 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
     before = _stamp(record)
     try:
         inputs.check()
-        file = _written(inputs, work) if inputs.model else Path(inputs.file or _FILE)
+        file = str(_written(inputs, work)) if inputs.model else inputs.file
         shard = [f"--shard={inputs.shard}"] if inputs.shard else []
         options = [line.strip() for line in inputs.options.splitlines() if line.strip()]
         # These options come last, and override earlier ones.
-        code = _dmlprep("fleet", *options, *shard, f"--format={system.name}", f"--out={folder}", "--", str(file))
+        code = _dmlprep(
+            "fleet", *options, *shard, f"--format={system.name}", f"--out={folder}", *(("--", file) if file else ())
+        )
     except DmlprepError as error:
         system.error(str(error))
         code = error.exit_code
@@ -222,7 +224,7 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
 
 
 def _written(inputs: _Inputs, work: Path) -> Path:
-    """Write a fleet file for the input ``model``, a path or a pattern, and return its path."""
+    """Write a project file for the input ``model``, a path or a pattern, and return its path."""
     here = Path.cwd()
     fields: dict[str, object] = {}
     if inputs.recipe:

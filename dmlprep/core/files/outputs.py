@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path, PurePath, PureWindowsPath
 
 from dmlprep.core.errors import OutputError, UsageError
+from dmlprep.core.files.links import check_no_links
 from dmlprep.core.files.reasons import unwritable
 from dmlprep.portable.replacing import check_free
 
@@ -58,6 +59,17 @@ def stem_of(path: Path) -> str:
         what = f"its name without the suffix, {path.stem!r}, {wrong}, so a result cannot have this name"
         raise UsageError(what, where=str(path), fix="rename the file")
     return path.stem
+
+
+def default_place(kind: str, name: str, folder: Path = Path()) -> Path:
+    """Return the place of a result for which the user sets none: ``build/KIND/NAME`` below ``folder``.
+
+    Raises:
+        OutputError: a part of this path is a link.
+    """
+    place = folder / "build" / kind / name
+    check_no_links(folder, place)
+    return place
 
 
 def windows_name_problem(name: str) -> str:

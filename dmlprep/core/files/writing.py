@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Collection, Iterator
@@ -101,6 +102,19 @@ def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
     with plain_errors(path), Writer() as writer:
         writer.open(path).write(content)
         writer.commit(force=force)
+
+
+def append_file(path: Path, content: bytes) -> None:
+    """Append to an existing file. If the disk is full, the file stays unchanged.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    with plain_errors(path), open(path, "r+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        if file.write(content) != len(content):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def write_private(path: Path, content: bytes) -> None:

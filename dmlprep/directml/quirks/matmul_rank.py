@@ -121,8 +121,12 @@ def _rewrite_triangle(facts: NodeFacts, edit: Edit) -> str:
     dims = facts.required().dims
     if _unknown(dims[-2:]) or _unknown(dims) > 1:
         return _PIN
-    triangle = edit.before(facts.op, [_fold(edit, edit.input(), [None, *dims[-2:]]), *edit.node.inputs[1:]],
-                           edit.node.attributes, like=edit.output)
+    triangle = edit.before(
+        facts.op,
+        [_fold(edit, edit.input(), [None, *dims[-2:]]), *edit.node.inputs[1:]],
+        edit.node.attributes,
+        like=edit.output,
+    )
     return edit.become(_fold(edit, triangle, dims))
 
 

@@ -4,20 +4,33 @@ The file is ``dmlprep.toml``, or the table ``[tool.dmlprep]`` of ``pyproject.tom
 reads it, ``defaults`` returns the options and the output folder of a model, and ``beginning`` writes a new one.
 """
 
-from dmlprep.pipeline.project.defaults import add, defaults_for, in_words, merged, own_models, recipe_at, result_places
-from dmlprep.pipeline.project.file import Entry, Project, find_project, read_project
-from dmlprep.pipeline.project.reading import Reader
+from dmlprep.pipeline.project.defaults import (
+    add,
+    axes_of,
+    defaults_for,
+    in_words,
+    merged,
+    own_models,
+    pins_of,
+    recipe_at,
+    result_places,
+)
+from dmlprep.pipeline.project.file import Entry, Project, Rule, find_project, read_project
+from dmlprep.pipeline.project.reading import CODE
 
 __all__ = [
+    "CODE",
     "Entry",
     "Project",
-    "Reader",
+    "Rule",
     "add",
+    "axes_of",
     "defaults_for",
     "find_project",
     "in_words",
     "merged",
     "own_models",
+    "pins_of",
     "read_project",
     "recipe_at",
     "result_places",

@@ -9,11 +9,14 @@ from typing import Any
 
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files.links import check_no_links
-from dmlprep.core.files.outputs import stem_of
+from dmlprep.core.files.outputs import default_place, stem_of
 from dmlprep.core.text.documents import toml_value
 from dmlprep.metrics import NamedMetric
 from dmlprep.pipeline.options import OPTIONS
 from dmlprep.pipeline.project.file import Entry, Project
+
+PLAIN = "@static-fp32"
+"""The recipe of a model for which the file sets none; it is also the default of ``prepare``."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,20 @@ class Defaults:
     """The options that a project file sets for one model.
 
     Attributes:
-        options: options of ``prepare`` by name; only those that the file sets.
+        options: options of ``prepare`` by name; only those that the file sets. Several recipes or targets
+            give the first one, several sizes none.
         out: folder of the result, or a path that ends in ``.onnx``; ``None`` if the file sets none. The model's name is
-            added to the folder of ``[defaults]``, but not to that of an entry.
+            added to the folder at the top of the file, but not to that of an entry.
+        several: the values of axes with more than one, by the option that would choose one: ``pins`` for sizes.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
+    several: dict[str, list[str]] = field(default_factory=dict)
 
 
 def defaults_for(project: Project, model: Path) -> Defaults:
-    """Return the options of a project file for a model: ``[defaults]`` first, then each matching entry, in file order.
+    """Return the options of a project file for a model: its top first, then each matching entry, in file order.
 
     Pins and settings are merged by name; for every other option the last entry counts.
     """
@@ -41,14 +47,54 @@ def defaults_for(project: Project, model: Path) -> Defaults:
         for pattern, entry in project.models.items()
         if any(one.absolute().resolve() == wanted for one in project.files(pattern))
     ]
-    options = merged(project.folder, (project.defaults, *entries), model)
+    every = [project.defaults, *entries]
+    options = merged(project.folder, every, model)
+    recipes, targets, sizes = axes_of(every)
+    if recipes.is_axis:
+        options["recipe"] = recipe_at(project.folder, recipes.choices[0])
+    if targets.is_axis:
+        options["target"] = targets.choices[0]
+    if sizes.is_axis and len(sizes.choices) == 1:  # pins that the user sets do not add up with one of several sizes
+        options["pins"] = add(options.get("pins", {}), pins_of(every)[sizes.choices[0]])
+    by_option = {"recipe": recipes.choices, "target": targets.choices, "pins": sizes.choices}
+    several = {name: choices for name, choices in by_option.items() if len(choices) > 1}
     shared = project.defaults.get("out")
     out = Path(shared) / stem_of(model) if shared is not None else None
     for entry in entries:
         out = Path(entry["out"]) if entry.get("out") is not None else out
     if "metric" in options:
         options["metric"] = NamedMetric(options["metric"], project.file)
-    return Defaults(options, project.folder / out if out is not None else None)
+    return Defaults(options, project.folder / out if out is not None else None, several)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The recipes, targets or names of sizes of one model.
+
+    Attributes:
+        choices: the values; one that is empty stands for the default.
+        is_axis: True if the file sets a list, even one with a single value.
+    """
+
+    choices: list[str]
+    is_axis: bool = False
+
+
+def axes_of(entries: Sequence[Entry]) -> tuple[Axis, Axis, Axis]:
+    """Return recipes, targets and names of sizes for a model. The last entry that has a choice decides."""
+    recipes, targets = Axis([PLAIN]), Axis([""])
+    for entry in entries:
+        if "recipes" in entry or "recipe" in entry:
+            recipes = Axis(entry.get("recipes") or [entry.get("recipe") or PLAIN], "recipes" in entry)
+        if "targets" in entry or "target" in entry:
+            targets = Axis(entry.get("targets") or [entry.get("target") or ""], "targets" in entry)
+    sizes = pins_of(entries)
+    return recipes, targets, Axis(list(sizes) or [""], bool(sizes))
+
+
+def pins_of(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+    """Return the pins of each name of sizes for a model; empty if it has no such axis."""
+    return next((entry["sizes"] for entry in reversed(entries) if "sizes" in entry), {})
 
 
 def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
@@ -129,11 +175,11 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
 
     Args:
         out: the user's choice, which overrides the project file; each of several models gets a subfolder with its name.
+            Without both, the place is ``build/models/NAME``, next to the project file or in the working folder.
         project: the project file; ``None``: there is none.
 
     Raises:
-        UsageError: no folder is set for a model, the project file names a place outside its own folder, or two models
-            would have the same one.
+        UsageError: the project file names a place outside its own folder, or two models would have the same one.
         OutputError: a link exists at the path of a model's folder.
     """
     places: dict[Path, Path] = {}
@@ -157,5 +203,4 @@ def _place(model: Path, out: Path | None, project: Project | None, *, several: b
         return out / stem_of(model) if several else out
     if project is not None and (folder := defaults_for(project, model).out) is not None:
         return project.inside(folder)
-    what = "no output folder: the command and the project file set none for this model"
-    raise UsageError(what, where=str(model), fix="add -o FOLDER ('--out')")
+    return default_place("models", stem_of(model), project.folder if project is not None else Path())

@@ -1,4 +1,4 @@
-"""Read a file of settings (the project file, the file of a fleet), and report faults with their fixes."""
+"""Read the project file, and report faults with their fixes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from dmlprep.passes.catalog import suggest, wrong_value
 from dmlprep.pipeline.options import OPTIONS, Option
 from dmlprep.pipeline.recipe import read_settings
 
+CODE = "DP904"
+"""Finding code of faults in a project file."""
+
+_PAGE = "docs/project-file.md"
 _BYTES = 1 << 20
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -43,23 +47,14 @@ def _field_type(one: Option) -> Any:
 
 
 class Reader:
-    """Reader of one settings file, with errors that fit its kind.
+    """Reader of the project file at ``path``."""
 
-    Args:
-        path: the file.
-        code: finding code of the errors.
-        page: the documentation page to which errors refer.
-        kind: the kind of file, in words for errors (``project file``).
-        without: how to continue without the file, for errors; empty if that is not possible.
-    """
-
-    def __init__(self, path: Path, code: str, page: str, kind: str, without: str = "") -> None:
-        self.path, self._code, self._page, self._kind = path, code, page, kind
-        self._without = without
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def wrong(self, what: str, fix: str) -> UsageError:
         """Return (do not raise) the error about a fault in the file, with a fix."""
-        return UsageError(what, where=str(self.path), fix=fix, code=self._code)
+        return UsageError(what, where=str(self.path), fix=fix, code=CODE)
 
     def document(self) -> dict[str, Any]:
         """Read the file and return its content as nested dictionaries.
@@ -75,7 +70,7 @@ class Reader:
             what = what or f"cannot be read: {error.strerror or error}"
             raise self.wrong(what, fix or meant(self.path, "check the path")) from error
         except NotToml as error:
-            raise self.wrong(str(error), f"see {self._page}") from error
+            raise self.wrong(str(error), f"see {_PAGE}") from error
         except Unfit as error:
             raise self.wrong(str(error), error.fix) from error
         return data
@@ -92,7 +87,7 @@ class Reader:
             UsageError: ``data`` is not a table, or has an unknown or ill-typed field.
         """
         if not isinstance(data, Mapping):
-            raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {self._page}")
+            raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {_PAGE}")
         fields = [field for field in kind.__struct_fields__ if field not in more]
         prefix = f"{name}." if name else ""
         for key in data:
@@ -101,7 +96,7 @@ class Reader:
         try:
             return msgspec.convert({**data, **more}, kind)
         except msgspec.ValidationError as error:
-            raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
+            raise self.wrong(*wrong_value(error, kind, within=prefix, page=_PAGE)) from error
 
     def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Return the fields that a table sets, by name, after a check: options of ``prepare``, and those of ``axes``.
@@ -136,7 +131,7 @@ class Reader:
         folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
         if not led.is_relative_to(folder):
             raise self.wrong(
-                f"'{name}' is outside the folder of the {self._kind}: {led}",
+                f"'{name}' is outside the folder of the project file: {led}",
                 "add -o FOLDER to the command ('--out'; out= in Python) for results there, or choose a folder inside",
             )
         return place
@@ -155,5 +150,4 @@ class Reader:
             except OSError:
                 return  # reading it reports why
             if owner not in (os.getuid(), 0):
-                without = f", or {self._without}" if self._without else ""
-                raise self.wrong(f"the {self._kind} belongs to another user", f"own it{without}")
+                raise self.wrong("the project file belongs to another user", "own it, or ignore it with --no-project")

@@ -38,6 +38,11 @@ def _stem(one: Suggestion) -> str:
     return PurePosixPath(one.path).stem
 
 
+def _recipe(one: Suggestion, escaped: Callable[[str], str]) -> str:
+    """Return the name of a built-in recipe as it is, and the path of another one escaped."""
+    return one.recipe if re.fullmatch("@[a-z0-9-]+", one.recipe) else escaped(one.recipe)
+
+
 def _cmake(models: Sequence[Suggestion], results: str) -> str:
     lines = ["# CMakeLists.txt; configure with -Ddmlprep_DIR=<what python -m dmlprep.cli.buildsys cmake prints>"]
     lines.append("find_package(dmlprep CONFIG REQUIRED)")
@@ -45,11 +50,11 @@ def _cmake(models: Sequence[Suggestion], results: str) -> str:
         target = _NOT_OF_A_TARGET.sub("_", _stem(one))
         try:
             pins = f" PINS {' '.join(map(cmake_argument, _pins(one)))}" if one.sizes else ""
-            path = cmake_argument(one.path)
+            path, recipe = cmake_argument(one.path), _recipe(one, cmake_argument)
         except ValueError:
-            lines.append(f"# skipped: CMake does not allow its path or the name of a size: {printable(one.path)}")
+            lines.append(f"# skipped: CMake does not allow its path, recipe or sizes: {printable(one.path)}")
             continue
-        lines.append(f"dmlprep_add_model({target} MODEL {path} RECIPE {one.recipe}{pins})")
+        lines.append(f"dmlprep_add_model({target} MODEL {path} RECIPE {recipe}{pins})")
     return "\n".join(lines) + "\n"
 
 
@@ -63,13 +68,15 @@ def _msbuild(models: Sequence[Suggestion], results: str) -> str:
     for one in models:
         names = _pins(one)
         # The targets pass both to a shell in double quotes, and split the sizes at semicolons.
-        if any(_ACTS.search(name) or printable(name) != name for name in (one.path, *names)) or ";" in "".join(names):
+        if any(
+            _ACTS.search(name) or printable(name) != name for name in (one.path, one.recipe, *names)
+        ) or ";" in "".join(names):
             shown = re.sub("-(?=-)", "- ", xml_text(one.path))  # "--" would end the comment
-            lines.append(f"  <!-- skipped, because MSBuild does not allow its path or the name of a size: {shown} -->")
+            lines.append(f"  <!-- skipped, because MSBuild does not allow its path, recipe or sizes: {shown} -->")
             continue
         pins = f' Pins="{";".join(map(msbuild_text, names))}"' if one.sizes else ""
         path = msbuild_text(one.path.replace("/", "\\"))
-        lines.append(f'  <DmlprepModel Include="{path}" Recipe="{one.recipe}"{pins} />')
+        lines.append(f'  <DmlprepModel Include="{path}" Recipe="{_recipe(one, msbuild_text)}"{pins} />')
     return "\n".join([*lines, "</ItemGroup>"]) + "\n"
 
 

@@ -16,7 +16,6 @@ from tests.fixtures_index import FOLDER, fixture
 pytestmark = pytest.mark.skipif(needs_bash[0], reason=needs_bash[1])
 
 _TEXT = """
-[defaults]
 device = "cpu"
 settings = ["parity.cpu=false"]
 [models."models/*.onnx"]
@@ -32,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     (place / "models").mkdir(parents=True)
     shutil.copy(fixture("residual_cnn").path, place / "models")
     shutil.copy(FOLDER / "broken/wrong_type.onnx", place / "models/wrong type.onnx")
-    (place / "fleet.toml").write_text(_TEXT)
+    (place / "dmlprep.toml").write_text(_TEXT)
     # What lies in the working folder is not taken for dmlprep, nor for what it imports.
     (place / "dmlprep").mkdir()
     (place / "dmlprep/__init__.py").write_text("raise SystemExit('taken from the working folder')")
@@ -72,15 +71,15 @@ def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> N
     assert done.outputs == {
         "exit-code": "1",
         "counts": '{"failed":1,"good":1}',
-        "fleet-json": "build/dmlprep/fleet.json",
-        "index": "build/dmlprep/index.html",
-        "sarif": "build/dmlprep/fleet.sarif",
-        "junit": "build/dmlprep/junit.xml",
+        "fleet-json": "build/models/fleet.json",
+        "index": "build/models/index.html",
+        "sarif": "build/models/fleet.sarif",
+        "junit": "build/models/junit.xml",
     }
-    assert done.step("Findings for code scanning").given == {"sarif_file": "build/dmlprep/fleet.sarif"}
+    assert done.step("Findings for code scanning").given == {"sarif_file": "build/models/fleet.sarif"}
     assert json.loads((folder / done.outputs["sarif"]).read_text())["version"] == "2.1.0"
     kept, restored = done.step("Keep the jobs").given, done.step("The jobs of earlier runs").given
-    assert kept == {"path": "build/dmlprep", "key": restored["key"]}
+    assert kept == {"path": "build/models", "key": restored["key"]}
     assert kept["key"] == f"{restored['restore-keys']}7-1"
     again = github.run()
     assert again.code == 1
@@ -92,7 +91,7 @@ def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> N
 def test_a_part_has_files_and_a_cache_of_its_own(github: GitHub) -> None:
     part = github.run(shard="1/1000")
     whole = github.run(options="--only=residual_cnn")
-    assert (part.code, part.outputs["fleet-json"]) == (0, "build/dmlprep/fleet-1-of-1000.json")
+    assert (part.code, part.outputs["fleet-json"]) == (0, "build/models/fleet-1-of-1000.json")
     assert part.summary == "### 0 jobs, part 1/1000\n"
     keys = [run.step("Keep the jobs").given["key"] for run in (part, whole)]
     assert keys[0] != keys[1]
@@ -109,11 +108,11 @@ def test_the_last_run_knows_what_the_parts_did(folder: Path, tmp_path: Path) -> 
         machine = tmp_path / f"machine{index}" / "work space"
         shutil.copytree(folder, machine)
         GitHub(machine, tmp_path / f"runner{index}", python_in(tmp_path / "bin")).run(shard=f"{index}/2")
-        made = machine / "build/dmlprep"
+        made = machine / "build/models"
         shutil.copytree(
             made, results, ignore=shutil.ignore_patterns(".*"), copy_function=shutil.copyfile, dirs_exist_ok=True
         )
-    shutil.copytree(results, folder / "build/dmlprep")
+    shutil.copytree(results, folder / "build/models")
     whole = GitHub(folder, tmp_path / "runner", python_in(tmp_path / "bin")).run(cache="false", sarif="true")
     assert (whole.code, whole.outputs["counts"]) == (1, '{"failed":1,"good":1}')
     assert "(2 known from before)" in whole.summary
@@ -122,11 +121,11 @@ def test_the_last_run_knows_what_the_parts_did(folder: Path, tmp_path: Path) -> 
 @pytest.mark.builds
 def test_what_is_wrong_ends_with_2_and_tells_no_older_table(github: GitHub, folder: Path) -> None:
     github.run(options="--only=residual_cnn")
-    (folder / "fleet.toml").write_text("models = 1")
+    (folder / "dmlprep.toml").write_text("models = 1")
     done = github.run(sarif="true")
     assert (done.code, done.outputs["exit-code"], done.outputs["sarif"]) == (2, "2", "")
     assert "exit code 2" in done.summary
-    assert "DP905" in done.step("dmlprep fleet").out
+    assert "DP904" in done.step("dmlprep fleet").out
     assert "Findings for code scanning" not in done.names
 
 
@@ -140,7 +139,7 @@ def test_a_model_without_a_file(github: GitHub, folder: Path) -> None:
     assert (job["target"], job["pins"], job["recipe"]) == ("ort-1.24", {"batch": 1}, "@static-fp32")
     assert (folder / "my results" / job["output"]).is_file()
     for wrong, said in (
-        ({"model": "m.onnx", "file": "fleet.toml"}, "pass one"),
+        ({"model": "m.onnx", "file": "dmlprep.toml"}, "pass one"),
         ({"pins": "batch=1"}, "needs a model"),
     ):
         refused = github.run(**wrong)
@@ -168,7 +167,7 @@ _SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in _HOSTILE[:3]]
 )
 def test_no_input_is_run(github: GitHub, folder: Path, names: tuple[str, ...], text: str) -> None:
     given = dict.fromkeys(names, text) | ({"model": "m.onnx"} if names == ("pins",) else {})
-    (folder / "fleet.toml").write_text("models = 1")  # nothing is to be prepared
+    (folder / "dmlprep.toml").write_text("models = 1")  # nothing is to be prepared
     done = github.run(**given)
     assert done.code == 2
     assert not list(folder.rglob("pwned"))
@@ -221,12 +220,12 @@ def test_the_template_for_azure(azure: Azure, folder: Path, tmp_path: Path) -> N
     issue = "##vso[task.logissue type=error;sourcepath=models/wrong type.onnx]dmlprep wrong type: failed: "
     assert done.step("dmlprep fleet").out.count(issue) == 1
     assert done.summary.startswith("### 2 jobs: 1 failed, 1 review\n")
-    assert done.step("Findings").given["PathtoPublish"] == str(folder / "build/dmlprep/fleet.sarif")
+    assert done.step("Findings").given["PathtoPublish"] == str(folder / "build/models/fleet.sarif")
     assert Path(done.step("The jobs as tests").given["testResultsFiles"]).is_file()
-    assert done.step("The jobs of earlier runs").given["path"] == str(folder / "build/dmlprep")
+    assert done.step("The jobs of earlier runs").given["path"] == str(folder / "build/models")
     again = azure.run(source="a/checkout", cache=False, pythonVersion="")
     assert again.names == ["Install dmlprep", "dmlprep fleet", "The jobs as tests", "Verdict"]
-    (folder / "fleet.toml").write_text("models = 1")
+    (folder / "dmlprep.toml").write_text("models = 1")
     wrong = azure.run(source="a/checkout", sarif=True)
     assert (wrong.code, wrong.names[-1], wrong.outputs["exitCode"]) == (2, "Verdict", "2")
     assert "Findings" not in wrong.names

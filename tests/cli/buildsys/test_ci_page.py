@@ -28,7 +28,7 @@ needs_workflow_tools = pytest.mark.skipif(
     not TOOLS.workflows.exists(), reason="the schemas of workflows are not there: python scripts/build_tools.py setup"
 )
 
-_FLEET = '[defaults]\nout = "build/dmlprep"\ndevice = "cpu"\n[models."residual_cnn.onnx"]\npins = { batch = 1 }\n'
+_FLEET = 'out = "build/models"\ndevice = "cpu"\n[models."residual_cnn.onnx"]\npins = { batch = 1 }\n'
 
 _LINT = """
 import { createRequire } from "node:module";
@@ -101,7 +101,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
     for program in programs.iterdir():
         program.chmod(0o755)
     shutil.copy(MODELS / "residual_cnn.onnx", folder)
-    (folder / "fleet.toml").write_text(_FLEET)
+    (folder / "dmlprep.toml").write_text(_FLEET)
     environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "1"}
     commands = [command for text in _BLOCKS for command in _commands(_read(text))]
     commands += re.findall(r"\bsh '([^']*)'", _PAGE)
@@ -111,7 +111,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
         assert done.code == 0, done.out
     said = (tmp_path / "said.txt").read_text().splitlines()
     assert [line.split()[:2] for line in said] == [["sudo", "apt-get"]] * 2 + [["sudo", "sysctl"], ["pip", "install"]]
-    made = folder / "build/dmlprep"
+    made = folder / "build/models"
     assert {"fleet.json", "fleet.md", "index.html", "junit.xml"} <= {path.name for path in made.iterdir()}
 
 
@@ -175,8 +175,8 @@ def test_the_action_as_it_installs_itself(tmp_path: Path, monkeypatch: pytest.Mo
     folder = tmp_path / "app"
     folder.mkdir()
     shutil.copy(MODELS / "residual_cnn.onnx", folder)
-    (folder / "fleet.toml").write_text(_FLEET)
+    (folder / "dmlprep.toml").write_text(_FLEET)
     done = GitHub(folder, tmp_path / "runner").run()
     assert done.code == 0, [step.out for step in done.steps]
     (job,) = json.loads((folder / done.outputs["fleet-json"]).read_text())["jobs"]
-    assert (folder / "build/dmlprep" / job["output"]).is_file()
+    assert (folder / "build/models" / job["output"]).is_file()

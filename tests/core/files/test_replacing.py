@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep.core.errors import OutputError
 from dmlprep.core.files import remove, remove_tree, replace
 from dmlprep.core.files.open_by import ProcessInfo, holders
+from dmlprep.core.files.writing import append_file
 from dmlprep.portable.replacing import WAIT_SECONDS
 
 on_windows = pytest.mark.skipif(sys.platform != "win32", reason="only Windows keeps open files in their place")
@@ -97,3 +99,21 @@ def test_the_structure_is_that_of_windows() -> None:
     assert ctypes.sizeof(ProcessInfo) == 668
     assert ProcessInfo.application.offset == 12
     assert ProcessInfo.service.offset == 12 + 512
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's size")
+def test_a_file_to_which_not_all_can_be_appended_keeps_its_bytes(tmp_path: Path) -> None:
+    import resource
+
+    file = tmp_path / "a.toml"
+    file.write_bytes(b"old\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6, before[1]))
+    try:
+        with pytest.raises(OutputError, match="space"):
+            append_file(file, b"new text\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_bytes() == b"old\n"
+    append_file(file, b"new text\n")
+    assert file.read_bytes() == b"old\nnew text\n"

@@ -39,7 +39,6 @@ def test_init_and_then_prepare(folder: Path, run: Run) -> None:
     assert "models/residual_cnn.onnx: @vision-fp16" in done.out
     project = read_project(folder / "dmlprep.toml")
     assert project.models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
-    assert run("init", "--yes").code == 2  # the file is there
     done = run("prepare", "-q", "--device", "cpu")
     assert done.code == 0, done.err
     assert done.out.count("nodes on DirectML") == 2
@@ -66,8 +65,6 @@ def test_the_command_line_goes_over_the_file(folder: Path, run: Run) -> None:
 def test_what_is_missing_is_said(folder: Path, run: Run) -> None:
     done = run("prepare")
     assert (done.code, "dmlprep init writes one" in done.err) == (2, True)
-    done = run("prepare", "models/residual_cnn.onnx")
-    assert (done.code, "'--out'" in done.err) == (2, True)
     (folder / "dmlprep.toml").write_text('[models."gone/*.onnx"]\n')
     assert "names no existing model" in run("prepare").err
     assert "contradict" in run("check", "models/half_cnn.onnx", "--project", "dmlprep.toml", "--no-project").err
@@ -94,6 +91,94 @@ def test_models_that_cannot_be_read_do_not_stop_the_others(folder: Path, run: Ru
 )
 def test_snippets(build: str, line: str, folder: Path, run: Run) -> None:
     assert line in run("init", "models/residual_cnn.onnx", "--yes", "--for", build).out
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_init_adds_models_and_keeps_each_byte_of_the_file(end: str, folder: Path, run: Run) -> None:
+    lines = [
+        "# mine",
+        'target = "ort-1.24"  # my release',
+        "",
+        '[models."models/half*.onnx"]',
+        "recipe  =  '@check-only'#!",
+    ]
+    old = end.join(lines).encode()  # without a last line end
+    (folder / "dmlprep.toml").write_bytes(old)
+    done = run("init", "models/residual_cnn.onnx", "models/half_cnn.onnx", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert "models/half_cnn.onnx is in dmlprep.toml already\nadded 1 model to dmlprep.toml\n" in done.out
+    new = (folder / "dmlprep.toml").read_bytes()
+    assert new.startswith(old)
+    assert new.count(b"\r\n") == (new.count(b"\n") if end == "\r\n" else 0)
+    project = read_project(folder / "dmlprep.toml")
+    assert project.models["models/residual_cnn.onnx"] == {"recipe": "@vision-fp16", "pins": {"batch": 1}}
+    for arguments, out in (("models/half_cnn.onnx",), "already"), ((), "added 0 models"):
+        again = run("init", *arguments, "--yes")
+        assert (again.code, out in again.out) == (0, True)
+    assert (folder / "dmlprep.toml").read_bytes() == new
+    snippet = run("init", "--for", "cmake").out
+    assert "dmlprep_add_model(half_cnn MODEL models/half_cnn.onnx RECIPE @check-only)" in snippet
+    assert "dmlprep_add_model(residual_cnn MODEL models/residual_cnn.onnx RECIPE @vision-fp16 PINS batch=1)" in snippet
+
+
+def test_init_adds_a_table_to_pyproject_and_names_a_recipe_file_from_its_folder(folder: Path, run: Run) -> None:
+    (folder / "pyproject.toml").write_text('[tool.dmlprep]\nrecipe = "my/own.toml"\n[tool.other]\n')
+    assert run("init", "models/half_cnn.onnx", "-o", "pyproject.toml", "--yes").code == 0
+    assert read_project(folder / "pyproject.toml").models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
+    (folder / "dmlprep.toml").write_text('recipe = "my/own.toml"\n[models."models/*.onnx"]\npins = { "sr:" = 16 }\n')
+    text = run("init", "models/half_cnn.onnx", "--for", "cmake").out
+    assert 'RECIPE my/own.toml PINS "sr:=16")' in text
+
+
+@pytest.mark.parametrize("old", [b'models = { "a.onnx" = {} }\n', b"\xff\xfe#\0", b"models.x = 1\n"])
+def test_init_changes_no_file_that_it_cannot_add_to(old: bytes, folder: Path, run: Run) -> None:
+    (folder / "dmlprep.toml").write_bytes(old)
+    done = run("init", "models/half_cnn.onnx", "--yes")
+    assert (done.code, "dmlprep.toml: " in done.err, "fix: " in done.err) == (2, True, True)
+    assert (folder / "dmlprep.toml").read_bytes() == old
+
+
+_SEVERAL = """
+out = "results"
+targets = ["ort-1.24", "ort-1.30"]
+[models."models/*.onnx"]
+recipe = "@static-fp32"
+sizes = { one = { batch = 1 }, two = { batch = 2 } }
+[models."models/half_cnn.onnx"]
+target = "ort-1.24"
+sizes = { two = { batch = 2 } }
+"""
+
+
+def test_a_file_with_several_sizes_and_targets_is_one_for_fleet_and_for_single_models(folder: Path, run: Run) -> None:
+    (folder / "dmlprep.toml").write_text(_SEVERAL)
+    listed = run("fleet", "--dry-run", "--format", "json")
+    jobs = {job["name"]: job["pins"]["batch"] for job in json.loads(listed.out)["jobs"]}
+    both = {f"residual_cnn/{target}/{name}": size for target in ("ort-1.24", "ort-1.30") for name, size in _SIZES}
+    assert jobs == {"half_cnn/two": 2, **both}
+    quick = ("--device", "cpu", "--set", "parity.cpu=false")
+    done = run("prepare", "models/half_cnn.onnx", *quick)  # one value of each
+    assert (done.code, "recipe @static-fp32, target ort-1.24, pins batch=2" in done.err) == (0, True)
+    cnn = "models/residual_cnn.onnx"
+    for command in (("prepare", cnn), ("prepare", cnn, "--target", "1.24"), ("prepare", cnn, "-p", "batch=1")):
+        done = run(*command, *quick)
+        axis = "sizes: one, two" if "--target" in command else "targets: ort-1.24, ort-1.30"
+        assert (done.code, f"has several {axis}" in done.err, "dmlprep fleet" in done.err) == (2, True, True)
+    done = run("prepare", cnn, "-p", "pixel_values:0=1", "--target", "1.24", *quick)
+    assert (done.code, "pins" in done.err) == (0, False)  # no size of one of several adds to the user's
+    assert run("prepare", cnn, "-o", "b", "--bucket", "batch=1", "--target", "1.24", *quick).code == 0
+    assert (run("check", cnn, "-q").code, run("check", cnn, "-q", "--target", "1.24").code) == (2, 0)
+
+
+_SIZES = (("one", 1), ("two", 2))
+
+
+def test_a_pattern_does_not_match_results(folder: Path, run: Run) -> None:
+    (folder / "dmlprep.toml").write_text('pins = { batch = 1 }\n[models."**/*.onnx"]\n')
+    quick = ("--device", "cpu", "--set", "parity.cpu=false", "-q")
+    for arguments in ((), ("--force",)):
+        assert run("prepare", *quick, *arguments).out.count("nodes on DirectML") == 2
+    assert run("fleet", "--dry-run", "-q").out == "2 jobs\n"
 
 
 _STRANGE = Suggestion("m/a & <b>'s.onnx", "@static-fp32", "", {"n=1 METRIC evil.py:run": 2, "a(b": 3})
@@ -126,6 +211,7 @@ _TOUCH = ("$(touch owned)", "`touch owned`", "%PATH%", '" & touch owned & "')
 def test_a_name_that_a_build_cannot_hold_is_left_out(build: str, names: tuple[str, ...]) -> None:
     strange = [Suggestion(f"{name}.onnx", "@static-fp32", "") for name in names]
     strange += [Suggestion("m", "@static-fp32", "", {name: 1}) for name in (*names, "a;b")]
+    strange += [Suggestion("m", f"{name}.toml", "") for name in names]
     for one in strange:
         text = snippet(build, [one], "out")
         assert "skipped" in text

@@ -10,7 +10,6 @@ import pytest
 
 import dmlprep
 from dmlprep.core.errors import UsageError
-from dmlprep.fleet import read_fleet
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.project import read_project, result_places
 from tests.fixtures_index import fixture
@@ -97,13 +96,13 @@ def test_the_command_line_s_own_metric_needs_no_word(folder: Path, run: Run) -> 
 def test_a_fleet_names_it_before_its_jobs_run(folder: Path, run: Run, recipe: bool) -> None:
     (folder / "code/r.toml").write_text(_PLAIN + ('metric = "own.py:own"\n' if recipe else ""))
     named = "" if recipe else 'metric = "code/own.py:own"\n'
-    text = f'[defaults]\nout = "build"\ndevice = "cpu"\nrecipe = "code/r.toml"\n{named}[models."{_MODEL}"]\n'
-    (folder / "fleet.toml").write_text(text)
+    text = f'out = "build"\ndevice = "cpu"\nrecipe = "code/r.toml"\n{named}[models."{_MODEL}"]\n'
+    (folder / "dmlprep.toml").write_text(text)
     assert "dmlprep runs it now" not in run("fleet", "--dry-run").err
     done = run("fleet", "-q")
     assert done.code == 0, done.err
     assert done.err.count("own.py:own: dmlprep runs it now") == 1
-    assert ("r.toml" if recipe else "fleet.toml") in done.err
+    assert ("r.toml" if recipe else "dmlprep.toml") in done.err
     assert "dmlprep runs it now" not in run("fleet", "-q").err, "what is known from before runs nothing"
 
 
@@ -117,7 +116,7 @@ def test_results_do_not_leave_the_folder_of_the_file(out: str, folder: Path, tmp
     (folder / "plain.toml").write_text(_PLAIN + "cpu = false\n")
     named = out.format(there=there.as_posix())
     (folder / "dmlprep.toml").write_text(f'recipe = "plain.toml"\n[models."{_MODEL}"]\nout = "{named}"\n')
-    (folder / "fleet.toml").write_text(f'[defaults]\nout = "{named}"\n[models."{_MODEL}"]\n')
+    (folder / "dmlprep.toml").write_text(f'out = "{named}"\n[models."{_MODEL}"]\n')
     before = sorted(tmp_path.rglob("*"))
     for command in ("prepare -q --device cpu", "fleet", "fleet --prune", "fleet --dry-run --prune"):
         done = run(*command.split())
@@ -143,9 +142,9 @@ def test_links_do_not_lead_results_out(linked: str, folder: Path, tmp_path: Path
     project = read_project(folder / "dmlprep.toml")
     with pytest.raises(UsageError, match="is outside"):
         result_places([Path(_MODEL)], None, project)
-    (folder / "fleet.toml").write_text(f'[defaults]\nout = "{linked}"\n[models."{_MODEL}"]\n')
+    (folder / "dmlprep.toml").write_text(f'out = "{linked}"\n[models."{_MODEL}"]\n')
     with pytest.raises(UsageError, match="is outside"):
-        _ = read_fleet(folder / "fleet.toml").out
+        _ = read_project(folder / "dmlprep.toml").out
 
 
 @needs_links
