@@ -90,8 +90,8 @@ def check(
         where: the device of ``verify``, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
 
     Returns:
-        the record: findings, the predicted placement under ``facts.placement``, and the memory of a session under
-        ``facts.memory``. ``exit_code`` is also 1 if a finding is an error or ``verify`` does not pass, and 2 if the
+        the record: findings, the predicted placement under ``facts.placement``, the memory of a session under
+        ``facts.memory``, and gains that are possible under ``facts.opportunities``. ``exit_code`` is also 1 if a finding is an error or ``verify`` does not pass, and 2 if the
         model is not valid ONNX.
 
     Raises:

@@ -26,8 +26,8 @@ from dmlprep.graph.model import Model
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.options import OPTIONS, PrepareOptions
 from dmlprep.pipeline.placing import Placed
-from dmlprep.pipeline.project.beginning import suggest_for
 from dmlprep.pipeline.recipe import Plan, Recipe, make_plan
+from dmlprep.pipeline.recipe.suiting import suggest_for
 from dmlprep.record import RunRecord
 from dmlprep.record.nodes import NAME_LENGTH
 from dmlprep.record.opportunities import Opportunity, by_gain, opportunity

@@ -28,7 +28,7 @@ STAYS = (
     '<ir_version: 8, opset_import: ["" : 17]> g (float[8,2,2] x) => (float[8] y) {'
     " [first] a = Relu (x) [det] b = Det (a) [last] y = Relu (b) }"
 )
-HALVED = ("residual_cnn", "depthwise_cnn", "detector_nms", "super_resolution", "bert_encoder", "diffusion_unet")
+HALVED = ("residual_cnn", "detector_nms", "bert_encoder", "diffusion_unet")
 
 
 def _saved(folder: Path, text: str) -> Path:

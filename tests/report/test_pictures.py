@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from dmlprep.portable.printable import printable
-from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict
+from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables, Reason
 from dmlprep.record.run_record import RunFacts
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import half_steps
-from dmlprep.report.html import page_html, payload, render_html
+from dmlprep.report.html import headline_node, page_html, payload, render_html
 from dmlprep.report.ribbon import WIDTH, ribbon
 from dmlprep.report.text import render_text
 from tests.record.test_nodes import TABLE
@@ -55,6 +55,31 @@ def test_each_node_of_a_small_model_has_a_cell() -> None:
     ]
     assert (found.on_cpu, found.single, found.apart) == (1, 1, True)
     assert ribbon(table("ddcd", "hshn"), "before", half=False).single == 0  # FP16 was not asked for
+
+
+def test_the_ribbon_of_an_fp32_model_before_its_step_to_fp16_shows_fp32() -> None:
+    step = StepRecord("fp16", "changed", 1.0, 4, 4, 8, 4, facts=StepFacts(casts=1))
+    tables = NodeTables(table("dddd", "ssss"), table("dddd"))
+    page = render_html(RunRecord(command="prepare", input="m", steps=[step], facts=RunFacts(nodes=tables)))
+    before, after = page.split('class="ribbon"')[1:]
+    assert [before.count('"cell single"'), after.count('"cell single"')] == [4, 0]
+    assert after.count('"cell dml"') == 4
+
+
+def test_the_node_of_the_headline() -> None:
+    tables = NodeTables(table("dcdd", names=list("abcd")), table("ddcd", names=list("abxd")))
+    record = RunRecord(command="prepare", input="m", facts=RunFacts(nodes=tables))
+    record.findings = [finding("DP201", "free", node="a")]
+    assert headline_node(record) == (1, 2)  # the node on the CPU, rather than the warning
+    record.findings.append(finding("DP507", "no kernel", node="c"))
+    assert headline_node(record) == (0, 2)  # the error; only the model before the steps has its node
+    assert '"start":[0,2]' in render_html(record)
+    shape = table("dc", names=list("ab"), roles="cs")
+    record = RunRecord(command="check", input="m", facts=RunFacts(nodes=NodeTables(shape)))
+    assert headline_node(record) is None  # shape arithmetic belongs on the CPU
+    record.findings = [finding("DP201", "free", node="b")]
+    assert headline_node(record) == (0, 1)
+    assert headline_node(RunRecord(command="check", input="m")) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 9999])

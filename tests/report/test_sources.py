@@ -73,15 +73,18 @@ def test_the_graph_opens_by_modules_where_they_are_known(model: Path) -> None:
     script = (PAGE / "model.js").read_text() + (
         "const show = (b) => (b.node ? b.title : [b.path, b.kinds.cpu, ...b.children.map(show)]);"
         "const {tables: [data]} = JSON.parse(require('fs').readFileSync(0));"
-        "console.log(JSON.stringify(show(blocksOf(readTable(data).nodes))));"
+        "const table = readTable(data);"
+        "const runs = moduleRuns(table).map(({block, at, count}) => [block.path, at, count]);"
+        "console.log(JSON.stringify([show(table.root), runs]));"
     )
 
-    def blocks(tables: NodeTables | None) -> list[object]:
+    def blocks(tables: NodeTables | None) -> list[list[object]]:
         text = payload(tables, half=False)
         done = subprocess.run(["node", "-e", script], input=text, capture_output=True, text=True, check=True)
         return list(json.loads(done.stdout))
 
-    root = blocks(dmlprep.check(model).facts.nodes)
+    root, runs = blocks(dmlprep.check(model).facts.nodes)
+    assert runs == [[f"layers.{layer}.mlp", 3 * layer, 3] for layer in range(3)]
     assert root[:2] == ["", 3]
     assert root[-1] == "node_y"
     layers = root[2]
@@ -98,7 +101,9 @@ def test_the_graph_opens_by_modules_where_they_are_known(model: Path) -> None:
         ],
     ]
     names = ["/a/b/Relu", "/a/c/Relu"]
-    assert blocks(NodeTables(table("dd", names=names))) == ["", 0, ["a", 0, ["a/b", 0, "Relu"], ["a/c", 0, "Relu"]]]
+    root, runs = blocks(NodeTables(table("dd", names=names)))
+    assert root == ["", 0, ["a", 0, ["a/b", 0, "Relu"], ["a/c", 0, "Relu"]]]
+    assert runs == [["a/b", 0, 1], ["a/c", 1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import pytest
 
 from dmlprep.graph.model import Model
 from dmlprep.pipeline.project import read_project
-from dmlprep.pipeline.project.beginning import Suggestion, project_text, suggest_for
+from dmlprep.pipeline.project.beginning import Suggestion, project_text
 from dmlprep.pipeline.project.snippets import snippet
+from dmlprep.pipeline.recipe.suiting import suggest_for
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 from tests.system import needs_links
