@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -248,6 +249,10 @@ def _fetch_python(bed: Bed) -> None:
         shutil.move(folder / "cp313", bed.python)
 
 
+_JOBS = itertools.count(os.getpid())
+"""Numbers of jobs, which choose their processors; scripts that run at the same time begin with different ones."""
+
+
 class Job:
     r"""One separate Windows: a prefix with a copy of the checkout as ``C:\checkout``."""
 
@@ -259,6 +264,8 @@ class Job:
         self._writable = writable_python
         self._packages = packages
         self._process: subprocess.Popen[bytes] | None = None
+        processors = sorted(os.sched_getaffinity(0))
+        self._processor = processors[next(_JOBS) % len(processors)]
         subprocess.run(["cp", "-a", str(bed.runtime.prefix), str(folder / "prefix")], check=True)
         self.checkout = folder / "prefix" / "drive_c" / "checkout"
         self.checkout.mkdir()
@@ -320,9 +327,12 @@ class Job:
         self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False, program: str = PYTHON_EXE
     ) -> int:
         """Run a program with these arguments; return its exit code, or 124 after more than ``limit`` seconds."""
+        # Each operation on a file is a round trip between a process and wineserver, which on one processor needs a
+        # quarter less time. util-linux has taskset.
+        pinned = ["taskset", "--cpu-list", str(self._processor)]
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                self._command([program, *arguments]),
+                [*pinned, *self._command([program, *arguments])],
                 stdin=subprocess.DEVNULL,
                 stdout=None if shown else log,
                 stderr=None if shown else errors,
@@ -413,8 +423,8 @@ class Tally:
 
 
 _LONG = (
-    "tests", "tests/parity on DirectML", "tests on DirectML", "tests/cli", "tests/kit", "a tenth", "tests/pipeline",
-    "tests/parity",
+    "processes and sessions", "kits and packages", "the system on DirectML", "tests", "tests/parity on DirectML",
+    "tests on DirectML", "tests/cli", "tests/kit", "a tenth", "commands and feeds", "tests/pipeline", "tests/parity",
 )  # fmt: skip
 """The slowest parts, the longest first, so that two jobs end at about the same time."""
 
@@ -425,6 +435,15 @@ SYSTEM = (
 )  # fmt: skip
 """Tests whose result depends on the system: files, processes, streams, sessions. They all run, and a tenth of the
 other files."""
+
+
+_TOGETHER = {
+    **dict.fromkeys(("tests/core", "tests/process", "tests/runtime"), "processes and sessions"),
+    **dict.fromkeys(("tests/kit", "tests/package"), "kits and packages"),
+    **dict.fromkeys(("tests/cli", "tests/parity"), "commands and feeds"),
+    "tests": "a tenth",
+}
+"""Folders of ``SYSTEM`` that one call of pytest runs, because a start of pytest under Wine takes 6 s."""
 
 
 PLAIN = (
@@ -462,7 +481,10 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
             sampled = seed and (not name.startswith(SYSTEM) or name in PLAIN)
             if sampled and crc32(f"{seed} {name}".encode()) % 10:
                 continue
-            folders.setdefault("a tenth" if sampled else "/".join(name.split("/")[:-1][:2]), []).append(path)
+            folder = "/".join(name.split("/")[:-1][:2])
+            if seed:
+                folder = "a tenth" if sampled else _TOGETHER.get(folder, folder)
+            folders.setdefault(folder, []).append(path)
     parts, on_directml = [], dict[str, list[Path]]()
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
@@ -473,8 +495,7 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
         asking = [
             f for f, text in texts.items() if "mark.dml" in text and "[pytest.mark.dml, pytest.mark.slow]" not in text
         ]
-        alone = not seed or folder in {"tests", "a tenth"}
-        on_directml.setdefault(folder if alone else "the system", []).extend(asking)
+        on_directml.setdefault("the system" if seed else folder, []).extend(asking)
     for folder, files in on_directml.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         arguments = ("--dml", "-m", "dml")

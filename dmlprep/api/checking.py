@@ -91,8 +91,8 @@ def check(
 
     Returns:
         the record: findings, the predicted placement under ``facts.placement``, the memory of a session under
-        ``facts.memory``, and gains that are possible under ``facts.opportunities``. ``exit_code`` is also 1 if a finding is an error or ``verify`` does not pass, and 2 if the
-        model is not valid ONNX.
+        ``facts.memory``, and gains that are possible under ``facts.opportunities``. ``exit_code`` is also 1 if a
+        finding is an error or ``verify`` does not pass, and 2 if the model is not valid ONNX.
 
     Raises:
         InputError: the model cannot be read.

@@ -18,9 +18,9 @@ from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import Value
 from dmlprep.parity.bench import fastest
-from dmlprep.pipeline.project.beginning import suggest_for
 from dmlprep.pipeline.proof import missing_device
 from dmlprep.pipeline.recipe import Recipe, apply_settings, load_recipe, make_plan, recipe_toml
+from dmlprep.pipeline.recipe.suiting import suggest_for
 from dmlprep.pipeline.tuning.proving import Proved, TuneRequest, prove
 from dmlprep.pipeline.tuning.search import Row, Ways, figures, search
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
