@@ -29,7 +29,7 @@ from dmlprep.api.projects import (
     read_project,
 )
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
-from dmlprep.api.records import read_record, render_record, write_depfile, write_record
+from dmlprep.api.records import diff_records, read_record, render_record, write_depfile, write_record
 from dmlprep.api.shipping import inspect_app, pack_kit, package_model, verify_kit, verify_package, write_nupkg
 from dmlprep.api.tuning import choose_kit, tune
 from dmlprep.pipeline.options import Adapter, Device, Feeds, Metric, PrepareOptions, Session
@@ -52,6 +52,7 @@ __all__ = [
     "choose_kit",
     "compare",
     "cover_sizes",
+    "diff_records",
     "explain",
     "explain_node",
     "find_target",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -154,6 +154,14 @@ def examine(
     rows = check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
     rows[-1].record.target_reason = reason
     return rows
+
+
+def changed_models(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield each model, and later each one whose file or data files changed, without end."""
+    start_worker()
+    from dmlprep.graph.model.input_watch import changed_models as watch
+
+    return watch(paths)
 
 
 def explain_node(path: str | Path, node: str, *, target: str | None = None) -> str:

@@ -181,8 +181,9 @@ def bench(
         progress: called with the share done (0 to 1) and a text about the current work.
 
     Returns:
-        times, memory and placement of each model, and its time as a multiple of the first model's. If a model did not
-        load or run, its ``not_run`` has the reason, and ``exit_code`` is 3. ``render_record`` renders the result.
+        times, memory and placement of each model, and its time as a multiple of the first model's. On a GPU, ``bound``
+        is the least time of a run. If a model did not load or run, its ``not_run`` has the reason, and ``exit_code`` is
+        3. ``render_record`` renders the result.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.

@@ -10,6 +10,7 @@ from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
     from dmlprep.parity.bisection.finding import Bisection
+    from dmlprep.record.changes import Changes
     from dmlprep.record.speed import Bench
 
 
@@ -29,6 +30,27 @@ def read_record(path: str | Path) -> RunRecord:
         InputError: the path cannot be read, or is not a record.
     """
     return RunRecord.read(Path(path))
+
+
+def diff_records(before: RunRecord | str | Path, after: RunRecord | str | Path) -> Changes:
+    """Compare an earlier run of ``prepare`` with a later one.
+
+    >>> bool(dmlprep.diff_records("out", "out"))
+    False
+
+    Args:
+        before, after: the records, or paths as in ``read_record``.
+
+    Returns:
+        the changes: ``settings``, ``numbers``, ``operators``, nodes that moved ``to_cpu`` and ``to_dml``, ``verdicts``,
+        and ``new`` and ``gone`` findings. It is false if there are none.
+
+    Raises:
+        InputError: a path cannot be read, or is not a record of ``prepare``.
+    """
+    from dmlprep.record.changes import changes
+
+    return changes(as_record(before), as_record(after))
 
 
 def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form = "text") -> str:

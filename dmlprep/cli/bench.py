@@ -85,7 +85,8 @@ def command(
     dmlprep bench model.onnx out/model.onnx --device dml
     dmlprep bench model.onnx --pin batch=1 --seconds 30
 
-    dmlprep loads all models together and runs them in turn. Ratios are relative to the first model.
+    dmlprep loads all models together and runs them in turn. Ratios are relative to the first model. On a GPU, the lower
+    bound is the least time that a run can take; dmlprep measures the speed of the GPU once for it.
 
     Exit codes: 0 all models ran; 2 bad command or input; 3 a model did not run, or the device is not available.
     """

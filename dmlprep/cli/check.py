@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -63,6 +63,7 @@ _ONLY_PLAN = ("recipe", "pins", "settings")
 )
 @option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
 @option("--node NAME", help="Explain the placement of this node of one MODEL: each rule, and the advice.")
+@option("--watch", is_flag=True, help="Check each MODEL again when its file or a data file changes, until Ctrl-C.")
 @prepare_options("vram", *ADAPTER)
 @option(
     "--plan",
@@ -79,6 +80,7 @@ def command(
     target: str | None,
     node: str | None,
     plan: bool,
+    watch: bool,
     project_file: Path | None,
     no_project: bool,
     verbose: bool,
@@ -94,19 +96,20 @@ def command(
     dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
     dmlprep check model.onnx --node /layer1/Conv
     dmlprep check model.onnx --plan --recipe @vision-fp16 --pin batch=1
+    dmlprep check model.onnx --watch
 
     With --plan, the steps of the recipe run in memory. dmlprep does not run or prove the model. Exit code 1: a step
     refuses the model.
 
     Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram). 2 bad input; 3 --verify
     has no DirectML session, or --vram cannot be checked. Each model is checked; the worst code counts,
-    in this order: 70, 2, 1, 3, 0.
+    in this order: 70, 2, 1, 3, 0. 130 after Ctrl-C, which ends --watch.
     """
     from dmlprep.api.checking import examine
     from dmlprep.api.preparing import start_worker
 
-    fit_mode("--node", node is not None, excludes=("plan", *_ONLY_CHECK))
-    fit_mode("--plan", plan, needs=_ONLY_PLAN, excludes=_ONLY_CHECK)
+    fit_mode("--node", node is not None, excludes=("plan", "watch", *_ONLY_CHECK))
+    fit_mode("--plan", plan, needs=_ONLY_PLAN, excludes=("watch", *_ONLY_CHECK))
     start_worker()
     project = the_project(project_file, no_project)
     paths = given_models(models)
@@ -119,12 +122,11 @@ def command(
             return _explain(paths[0], node, target, project, output_format, quiet=quiet)
         chosen = {name: options[name] for name in _ONLY_PLAN} | {"target": target}
         return _plan(paths, chosen, project, output_format, quiet=quiet)
-    checked: list[list[Examined]] = []
 
-    def check(path: Path) -> int:
+    def check(path: Path) -> list[Examined]:
         theirs = file_options(project, path, () if target else ("target",))
         where = {name: options[name] for name in ADAPTER}
-        rows = examine(
+        return examine(
             path,
             target or theirs.get("target"),
             fail_on_cpu=options["fail_on_cpu"],
@@ -132,19 +134,28 @@ def command(
             vram=options["vram"] or theirs.get("vram"),
             **where,
         )
-        checked.append(rows)
-        newest = rows[-1].record
-        if newest.error:
-            echo(f"{printable(newest.input)}: {newest.error}", err=True)
-        return newest.exit_code
 
-    code = _each(paths, check)
-    if quiet and output_format == "text":
-        from dmlprep.record.run_record import brief_line
+    def show(checked: list[list[Examined]], *, several: bool) -> None:
+        for newest in (rows[-1].record for rows in checked):
+            if newest.error:
+                echo(f"{printable(newest.input)}: {newest.error}", err=True)
+        if quiet and output_format == "text":
+            from dmlprep.record.run_record import brief_line
 
-        echo_lines(brief_line(rows[-1].record) for rows in checked)
-    else:
-        _show(checked, output_format, every=target == "all", several=len(paths) > 1, verbose=verbose)
+            echo_lines(brief_line(rows[-1].record) for rows in checked)
+        else:
+            _show(checked, output_format, every=target == "all", several=several, verbose=verbose)
+
+    if watch:
+        _watch(paths, check, show, apart=output_format == "text" and not quiet)
+    checked: list[list[Examined]] = []
+
+    def keep(path: Path) -> int:
+        checked.append(check(path))
+        return checked[-1][-1].record.exit_code
+
+    code = _each(paths, keep)
+    show(checked, several=len(paths) > 1)
     return code
 
 
@@ -199,6 +210,34 @@ def _explain(
     else:
         echo_lines([one for one in lines if one.startswith("-> ")] if quiet else lines)
     return 0
+
+
+def _watch(
+    paths: Sequence[Path], examined: Callable[[Path], list[Examined]], show: Callable[..., None], *, apart: bool
+) -> NoReturn:
+    """Check each model again when it changes, and show an error of a model once, until it changes.
+
+    ``apart``: an empty line between two results.
+    """
+    from dmlprep.api.checking import changed_models
+    from dmlprep.core.errors import InputError, ModelRefused, ToolFailed
+
+    errors: dict[Path, str] = {}
+    is_first = True
+    for path in changed_models(paths):
+        try:
+            rows = examined(path)
+        except (InputError, ModelRefused, ToolFailed) as error:
+            if errors.get(path) != str(error):
+                print_error(error)
+            errors[path] = str(error)
+        else:
+            errors.pop(path, None)
+            if apart and not is_first:
+                echo()
+            is_first = False
+            show([rows], several=False)
+    raise AssertionError("the models are watched without end")
 
 
 def _show(checked: list[list[Examined]], output_format: str, *, every: bool, several: bool, verbose: bool) -> None:

@@ -28,7 +28,7 @@ from dmlprep.cli.options import (
     the_project,
     verbose_option,
 )
-from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json, show_run
 from dmlprep.cli.values import read_bucket
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, OutputError, UsageError
@@ -83,6 +83,14 @@ if TYPE_CHECKING:
     rare=True,
 )
 @option(
+    "--diff",
+    type=PATH,
+    metavar="OLD",
+    help="Show the changes since an earlier run: its run.json or folder.",
+    group="Output",
+    rare=True,
+)
+@option(
     "--depfile-format",
     type=click.Choice(["make", "lines"]),
     default="make",
@@ -98,6 +106,7 @@ def command(
     buckets: list[dict[str, int]],
     log: Path | None,
     list_only: bool,
+    diff: Path | None,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -113,6 +122,7 @@ def command(
     dmlprep prepare models/*.onnx -o out/ --pin batch=1
     dmlprep prepare model.onnx -o out/ --bucket height=512,width=512 --bucket height=768,width=512
     dmlprep prepare model.onnx -o out/ --bucket-log sizes.log --bucket-count 3
+    dmlprep prepare model.onnx -o out/ --pin batch=1 --force --diff out/
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
     Exit codes: 0 written and proved; 1 a step refused the model, parity failed, or DirectML is known to fail on the
@@ -135,6 +145,12 @@ def command(
         raise click.UsageError("Missing argument 'MODEL', and no project file (dmlprep init writes one).")
     places = result_places(project, list(dict.fromkeys(given_models(models))), out)
     several = len(places) > 1
+    if diff is not None and (several or buckets or output_format not in ("text", "json")):
+        raise click.UsageError("--diff needs a single model without --bucket, and --format text or json.")
+    # Before the run, which may replace it.
+    earlier = None if diff is None else api.read_record(diff)
+    if earlier is not None:
+        api.diff_records(earlier, earlier)  # an error if it is of another command
     views = _Views(*(options.pop(name) for name in ("record_to", "html", "depfile", "depfile_format")))
     views.check("model" if several else "bucket" if buckets else "")
     in_full = not quiet and output_format == "text"
@@ -174,9 +190,19 @@ def command(
             if output_format != "json":
                 show_run(record, output_format, quiet=quiet, verbose=verbose)
         code = worst((code, run.exit_code if buckets else record.exit_code))
+    changes = api.diff_records(earlier, records[0]) if earlier is not None else None
     if output_format == "json":
         documents = [one.document() for one in records]
-        print_json(documents if several or buckets else documents[0])
+        if changes is not None:
+            from msgspec import to_builtins
+
+            print_json({**to_builtins(documents[0]), "changes": to_builtins(changes)})
+        else:
+            print_json(documents if several or buckets else documents[0])
+    elif changes is not None:
+        from dmlprep.report.changes import change_lines
+
+        echo_lines([*([] if quiet else [""]), *change_lines(changes, str(diff))])
     elif several and not buckets and in_full:
         _summarize(records, len(places))
     return code

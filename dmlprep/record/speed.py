@@ -66,6 +66,72 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class DeviceSpeed:
+    """The best speed of a GPU in small models on DirectML, measured once for each device and driver.
+
+    Attributes:
+        memory_fp32, memory_fp16: bytes that one operator reads and writes, per second.
+        arithmetic_fp32, arithmetic_fp16: floating-point operations per second, of a product of matrices or a
+            convolution; a multiply-add counts as two.
+        launch_seconds: time of a run of one element, with input and output on the device.
+        copy_seconds: additional time of the same run with upload of the input and readback of the output.
+        measured: date of the measurement (``2026-11-28``).
+    """
+
+    memory_fp32: float
+    memory_fp16: float
+    arithmetic_fp32: float
+    arithmetic_fp16: float
+    launch_seconds: float
+    copy_seconds: float
+    measured: str = ""
+
+    @property
+    def memory(self) -> float:
+        """The larger of the two throughputs of memory, in bytes per second."""
+        return max(self.memory_fp32, self.memory_fp16)
+
+
+@dataclass(frozen=True)
+class PartBound:
+    """The work of one fused graph, and the least time for it.
+
+    Attributes:
+        name: its first node.
+        nodes: number of its nodes.
+    """
+
+    name: str
+    nodes: int
+    flops: int
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time that a run can take on a device, by its speed and the model's shapes.
+
+    Attributes:
+        flops: floating-point operations on DirectML.
+        nbytes: bytes that fused graphs, and nodes outside of them, read and write.
+        seconds: the bound, with inputs and outputs on the device.
+        limit: the largest part of the bound: ``arithmetic``, ``memory``, or the ``launch`` of the run.
+        share: the bound divided by the median time of a run, 0 to 1.
+        parts: the fused graphs, those with the largest bounds first.
+        unknown: number of nodes whose shapes are unknown, and which therefore do not count.
+    """
+
+    flops: int
+    nbytes: int
+    seconds: float
+    limit: Literal["arithmetic", "memory", "launch"]
+    share: float
+    parts: tuple[PartBound, ...] = ()
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
 class Timed:
     """Times and memory of one model, or of one way to open it. ``None``: not measured, or unknown.
 
@@ -87,6 +153,7 @@ class Timed:
         partitions: number of fused graphs.
         ratio: its median time as a multiple of that of the first model that ran; ``None`` for the first model.
         least_disturbed: the same for p10, which other programs on the machine change least.
+        bound: the least time that a run can take; ``None`` on a CPU and on other software devices.
     """
 
     name: str
@@ -110,6 +177,7 @@ class Timed:
     partitions: int | None = None
     ratio: Ratio | None = None
     least_disturbed: Ratio | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +189,7 @@ class Bench:
         inputs: ``given`` by the user, or ``seeded`` (random).
         note: limits of the times: ``SOFTWARE`` for a device that computes on the CPU; otherwise empty.
         rounds: number of turns of every model.
+        device_speed: speed of the GPU; ``None`` on a CPU and on other software devices, or if it could not be measured.
     """
 
     device: str
@@ -129,6 +198,7 @@ class Bench:
     note: str = ""
     rounds: int = 0
     seconds: float = 0.0
+    device_speed: DeviceSpeed | None = None
 
     def sentences(self) -> list[str]:
         """Return the time of each model as a multiple of the first model's, in words, then the ``doubts``.

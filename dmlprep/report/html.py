@@ -32,7 +32,7 @@ from dmlprep.report.opportunities import gain_text
 from dmlprep.report.pages import page
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import kinds, ribbon
-from dmlprep.report.speed import speed_rows
+from dmlprep.report.speed import PART_COLUMNS, bound_notes, part_rows, speed_rows
 
 _SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "saving.js", "graph.js", "page.js")
 _ROWS = 200
@@ -84,6 +84,9 @@ def render_html(record: RunRecord) -> str:
         memory=facts.memory,
         bench=bench,
         speeds=speed_rows(bench) if bench is not None else [],
+        bound_notes=bound_notes(bench) if bench is not None else [],
+        parts=[row for one in bench.models for row in part_rows(one)] if bench is not None else [],
+        part_columns=PART_COLUMNS,
         groups=_groups(record),
         opportunities=facts.opportunities,
         gain=gain_text,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.core.text.sizes import bytes_text, seconds_text
+from dmlprep.core.text.sizes import bytes_text, count_text, seconds_text
 from dmlprep.portable.printable import printable
-from dmlprep.record.speed import Bench, Ratio, Timed, Times
+from dmlprep.portable.shares import percent
+from dmlprep.record.speed import Bench, Bound, DeviceSpeed, PartBound, Ratio, Timed, Times
 from dmlprep.report.charts import share
 from dmlprep.report.tables import show_table
 
@@ -26,8 +27,66 @@ def ratio_text(ratio: Ratio | None) -> str:
     return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
 
 
-def _cells(one: Timed) -> dict[str, str]:
-    """Return column name -> text for the table cells of a model, except its times."""
+WORK = ("FLOPs", "bytes moved", "lower bound")
+"""Columns for the work of a model or of a fused graph."""
+
+PART_COLUMNS = ("fused graph", "nodes", *WORK)
+"""Columns of ``part_rows``."""
+
+_SHOWN = 5
+"""Most fused graphs of a model whose bounds are shown."""
+
+
+def scaled(number: float) -> str:
+    """Return a large number with three digits and a prefix: ``8.21 G``, ``4.8 T``, ``950 k``."""
+    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "
+
+
+def speed_text(speed: DeviceSpeed) -> str:
+    """Return the speed of a device in a line."""
+    rates = (
+        f"memory {scaled(speed.memory)}B/s",
+        f"FP32 {scaled(speed.arithmetic_fp32)}FLOP/s",
+        f"FP16 {scaled(speed.arithmetic_fp16)}FLOP/s",
+        f"launch {seconds_text(speed.launch_seconds)}",
+        f"upload and readback {seconds_text(speed.copy_seconds)}",
+    )
+    return f"device: {', '.join(rates)} (measured {speed.measured})"
+
+
+def bound_notes(bench: Bench) -> list[str]:
+    """Return the speed of the device, and for each model the number of nodes that its lower bound leaves out."""
+    unknown = [(one.name, one.bound.unknown) for one in bench.models if one.bound is not None and one.bound.unknown]
+    notes = [] if bench.device_speed is None else [speed_text(bench.device_speed)]
+    return notes + [
+        f"{name}: the lower bound leaves out {count_text(n, 'node')} of unknown shape" for name, n in unknown
+    ]
+
+
+def _bound_cells(one: Timed) -> dict[str, str]:
+    bound = one.bound
+    if bound is None:
+        return dict.fromkeys((*WORK, "limited by", "reached"), "")
+    work = zip(WORK, _work(bound), strict=True)
+    return {**dict(work), "limited by": bound.limit, "reached": percent(bound.share, 0)}
+
+
+def part_rows(one: Timed) -> list[tuple[str, ...]]:
+    """Return rows about the fused graphs of a model that has several: name, nodes, FLOPs, bytes and lower bound."""
+    parts = one.bound.parts if one.bound is not None and len(one.bound.parts) > 1 else ()
+    return [(f"{one.name}: {part.name}", str(part.nodes), *_work(part)) for part in parts[:_SHOWN]]
+
+
+def _work(one: Bound | PartBound) -> tuple[str, str, str]:
+    """Return the cells of the columns ``WORK``."""
+    return scaled(one.flops).strip(), f"{scaled(one.nbytes)}B", seconds_text(one.seconds)
+
+
+def _cells(one: Timed, *, bounded: bool) -> dict[str, str]:
+    """Return column name -> text for the table cells of a model, except its times; ``bounded``: with lower bounds."""
     peak = "" if one.device_peak is None else bytes_text(one.device_peak)
     peak += f" + {bytes_text(one.shared_peak)} shared" if peak and one.shared_peak else ""
     return {
@@ -39,6 +98,7 @@ def _cells(one: Timed) -> dict[str, str]:
         "device peak": peak,
         "fused partitions": "" if one.partitions is None else str(one.partitions),
         "nodes on the CPU": "" if one.cpu_nodes is None else f"{one.cpu_nodes} of {one.nodes}",
+        **(_bound_cells(one) if bounded else {}),
     }
 
 
@@ -59,10 +119,16 @@ def show_bench(bench: Bench, console: Console, *, verbose: bool = True) -> None:
     if ran:
         _show_times(ran, console)
         console.print()
-        show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
+        cells = [_cells(one, bounded=bench.device_speed is not None) for one in ran]
+        show_table(console, ["", *cells[0]], [(one.name, *row.values()) for one, row in zip(ran, cells, strict=True)])
+        if parts := [row for one in ran for row in part_rows(one)]:
+            console.print()
+            show_table(console, PART_COLUMNS, parts)
     if any(one.cpu_nodes is not None for one in ran):
         note = "nodes: those of the session, where ONNX Runtime has removed and merged nodes of the file"
         console.print(Text(note, style="dim"))
+    for text in bound_notes(bench):
+        console.print(Text(printable(text), style="dim"))
     for one in bench.models:
         if one.not_apart:
             console.print(Text(f"{printable(one.name)}: copies not measured separately: {one.not_apart}", style="dim"))
@@ -122,7 +188,7 @@ class SpeedRow:
 def speed_rows(bench: Bench) -> list[SpeedRow]:
     """Return a row for each model, for the HTML report, without columns that are empty for all models."""
     longest = max((one.times.p90 for one in bench.models if one.times is not None), default=0.0)
-    rows = [_row(one, longest) for one in bench.models]
+    rows = [_row(one, longest, bounded=bench.device_speed is not None) for one in bench.models]
     known = {name for row in rows for name, text in [*row.times.items(), *row.facts.items()] if text}
     for row in rows:
         for cells in (row.times, row.facts):
@@ -131,7 +197,7 @@ def speed_rows(bench: Bench) -> list[SpeedRow]:
     return rows
 
 
-def _row(one: Timed, longest: float) -> SpeedRow:
+def _row(one: Timed, longest: float, *, bounded: bool) -> SpeedRow:
     sizes = ", ".join(f"{name}={size}" for name, size in one.sizes.items())
     if one.times is None:
         return SpeedRow(one.name, sizes, one.not_run or "no times", {}, {})
@@ -144,4 +210,4 @@ def _row(one: Timed, longest: float) -> SpeedRow:
     }
     bare = None if one.on_device is None else share(one.on_device.median, longest)
     median, low, high = (share(seconds, longest) for seconds in (times.median, times.p10, times.p90))
-    return SpeedRow(one.name, sizes, "", columns, _cells(one), median, low, high, bare)
+    return SpeedRow(one.name, sizes, "", columns, _cells(one, bounded=bounded), median, low, high, bare)

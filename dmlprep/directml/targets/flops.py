@@ -65,13 +65,39 @@ def _recurrent(node: NodeFacts) -> int | None:
     return 2 * prod(data[:2]) * (prod(w) + prod(r))
 
 
+_PAST = {"MultiHeadAttention": 6, "GroupQueryAttention": 3, "Attention": 4}
+"""Position of the past keys among the inputs."""
+
+
 def _attention(node: NodeFacts) -> int | None:
-    # scores and weighted sum; [batch, steps, hidden] -> 4 * batch * steps^2 * hidden, plus packed projections
-    data = _dims(node.input(0))
-    if data is None or len(data) < 3:
+    # scores and weighted sum of each query with each key: 2 * size of the output * keys, twice; packed projections
+    data, out, keys = _dims(node.input(0)), _dims(node.output()), _keys(node)
+    if data is None or out is None or keys is None:
         return None
-    weight = _dims(node.input(1)) if node.op == "Attention" and node.domain else None
-    return 4 * prod(data) * data[-2] + (2 * prod(data) * weight[-1] if weight else 0)
+    weight = _dims(node.input(1)) if node.key == "com.microsoft::Attention" else None
+    return 4 * prod(out) * keys + (2 * prod(data) * weight[-1] if weight else 0)
+
+
+def _keys(node: NodeFacts) -> int | None:
+    """Return the number of keys that each query of an attention meets; ``None`` if it is unknown.
+
+    Past keys count, except those in a buffer of GroupQueryAttention, which need not be full.
+    """
+    data, key, past = (node.input(index) for index in (0, 1, _PAST[node.op]))
+    is_packed = key is None or node.key == "com.microsoft::Attention"
+    shape, before = _dims(data if is_packed else key), _dims(past) if past is not None else (0, 0)
+    if shape is None or len(shape) < 3 or before is None or len(before) < 2:
+        return None
+    # [batch, steps, ...], or [batch, heads, steps, size]; past keys are [..., steps, size]
+    return shape[2 if len(shape) == 4 else 1] + (0 if has_buffer(node) else before[-2])
+
+
+def has_buffer(node: NodeFacts) -> bool:
+    """Return whether a GroupQueryAttention has past keys of the same size as its result: a buffer for both."""
+    past, present = node.input(_PAST["GroupQueryAttention"]), node.output(1)
+    if node.op != "GroupQueryAttention" or past is None or present is None:
+        return False
+    return past.shape == present.shape
 
 
 _CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "NhwcConv", "FusedConv")

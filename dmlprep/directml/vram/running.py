@@ -21,7 +21,7 @@ requests (``docs/memory.md``)."""
 _ALIGNMENT = 256
 """Bytes: the alignment of blocks inside a fused graph (DML_TEMPORARY_BUFFER_ALIGNMENT)."""
 
-_ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
+ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
 """Operators whose output uses the memory of their input, in ONNX Runtime's own plan."""
 
 
@@ -129,7 +129,7 @@ class _Graph:
             for value in node.outputs:
                 if value is None or (unit.fused and not is_output(value)):
                     continue
-                if not unit.fused and node.key in _ALIASES and source is not None and not source.constant:
+                if not unit.fused and node.key in ALIASES and source is not None and not source.constant:
                     self._alias[id(value)] = self._root(source)
                 else:
                     self._begin(value, step, node.label)

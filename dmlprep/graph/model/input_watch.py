@@ -1,4 +1,4 @@
-"""Watch the input files of a run: if one changes meanwhile, the run's results are not valid.
+"""Watch the input files of a run: if one changes meanwhile, the run's results are not valid, or it runs again.
 
 A model's weights stay in its files until they are needed, and ONNX Runtime opens the files again. If a program changed
 the weights in place meanwhile, the result, the proof and the digest would be of three different models.
@@ -7,21 +7,26 @@ the weights in place meanwhile, the result, the proof and the digest would be of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from dmlprep.core.errors import InputError
 from dmlprep.core.files import unreadable
 from dmlprep.graph.model.model import Model
+from dmlprep.graph.model.opening import leaves_folder
 from dmlprep.graph.model.tensors import as_mapped
 from dmlprep.graph.model.walk import tensors
+from dmlprep.graph.model.wire import data_locations
 
 
 class _FileState(NamedTuple):
     """Identity (device, inode, size in bytes, time of the last change in ns) and SHA-256 of a file."""
 
-    identity: tuple[int, int, int, int]
+    identity: _Identity
     sha256: str
 
 
@@ -35,6 +40,52 @@ def named_data_files(model: Model) -> dict[str, Path]:
     assert model.path is not None
     folder = model.path.parent.resolve()
     return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
+
+
+def changed_models(paths: Sequence[Path], wait: float = 0.5) -> Iterator[Path]:
+    """Yield each model, and later each one whose file or data files changed, without end.
+
+    A file changes if its size or time does, or if it appears or disappears. A changed model is yielded when all its
+    files stayed the same for ``wait`` seconds, because the program that writes them has then probably finished.
+    """
+    before: dict[Path, _States] = {}
+    yielded: dict[Path, _States] = {}
+    while True:
+        for path in paths:
+            now = _states(path, before.get(path, {}))
+            if path not in yielded or yielded[path] != now == before[path]:
+                yielded[path] = now
+                yield path
+            before[path] = now
+        time.sleep(wait)
+
+
+_Identity = tuple[int, int, int, int]
+"""Device, inode, size in bytes, and time of the last change in ns of a file."""
+
+_States = dict[Path, _Identity | None]
+"""The identity of a model's file and of its data files; ``None`` for a file that is missing or cannot be opened."""
+
+
+def _states(path: Path, before: _States) -> _States:
+    """Return the present states; ``before`` are earlier ones, or empty."""
+    own, files = _identity_or_none(path), [one for one in before if one != path]
+    if before.get(path) != own:
+        try:
+            locations = data_locations(path)
+        except (InputError, DecodeError, ValueError):  # not a model, or half of one
+            locations = []
+        except OSError:  # another program may have it open
+            own, locations = None, []
+        files = [path.parent / one.replace("\\", "/") for one in locations if not leaves_folder(one)]
+    return {path: own, **{file: _identity_or_none(file) for file in files}}
+
+
+def _identity_or_none(path: Path) -> _Identity | None:
+    try:
+        return _identity(path)
+    except (OSError, ValueError):
+        return None
 
 
 class Unchanged:
@@ -129,7 +180,7 @@ class Unchanged:
         return _FileState(identity, sha)
 
 
-def _identity(path: Path) -> tuple[int, int, int, int]:
+def _identity(path: Path) -> _Identity:
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -295,6 +295,12 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
         raise invalid(f"shape and type need {needed} {unit}, the file has {actual}", f"{path}: tensor {tensor.name!r}")
 
 
+def leaves_folder(location: str) -> bool:
+    """Return whether the location of a data file is empty, absolute, or goes up with ``..``."""
+    pure = location.replace("\\", "/")
+    return not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/")
+
+
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     """Return path and size in bytes of the data file of a location.
 
@@ -309,7 +315,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         return InputError(what, where=where, code="DP002", fix=fix)
 
     pure = location.replace("\\", "/")
-    if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
+    if leaves_folder(location):
         raise refuse("the path is outside the model's folder")
     if "\\" in location and sys.platform != "win32":
         # ONNX Runtime reads it as a part of the file's name here, so that no check would hold.

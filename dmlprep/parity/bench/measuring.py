@@ -18,9 +18,12 @@ from typing import Literal
 import onnx_ir as ir
 
 from dmlprep.core.errors import DmlprepError, InputError, UsageError
-from dmlprep.directml.placement import place
-from dmlprep.directml.targets import find_target
+from dmlprep.directml.placement import Placement, place
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.targets import Target, find_target
+from dmlprep.directml.vram.work import Work, work_of
 from dmlprep.graph.model import Model
+from dmlprep.parity.bench.device import bound, device_speed, measure_speed
 from dmlprep.parity.bench.statistics import ratio_of_times, summary
 from dmlprep.parity.candidate import adapt_feed, software_device
 from dmlprep.parity.feeds.framed import inside
@@ -30,7 +33,7 @@ from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.passes.framing import Frame, between
 from dmlprep.record import DeviceInfo
 from dmlprep.record.aliases import Progress, SessionDevice
-from dmlprep.record.speed import SOFTWARE, Bench, Timed
+from dmlprep.record.speed import SOFTWARE, Bench, DeviceSpeed, Timed
 from dmlprep.runtime import Session, SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host
 
 
@@ -294,13 +297,19 @@ def measure(
     finally:
         for runner in runners:
             runner.close()
+    seconds_taken = round(time.perf_counter() - began, 3)
+    speed = None
+    if device_info is not None and not software_device(device, device_info):
+        progress(0.99, "measure the device")
+        speed = device_speed(device_info, lambda: measure_speed(session))
     return Bench(
         device=str(device_info or ""),
-        models=_rows(runners, device_info),
+        models=_rows(runners, device_info, speed),
         inputs=inputs,
         note=SOFTWARE if device == "dml" and software_device(device, device_info) else "",
         rounds=rounds,
-        seconds=round(time.perf_counter() - began, 3),
+        seconds=seconds_taken,
+        device_speed=speed,
     )
 
 
@@ -339,7 +348,7 @@ def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Pro
     return done
 
 
-def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed, ...]:
+def _rows(runners: Sequence[_Runner], device: DeviceInfo | None, speed: DeviceSpeed | None) -> tuple[Timed, ...]:
     first = next((one for one in runners if one.runs), None)
     rows = []
     for one in runners:
@@ -347,7 +356,13 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
         if software_device(one.device, device):
             row = replace(row, device_memory=None)  # system memory, which the worker's memory includes
         if one.runs and one.device == "dml":
-            row = replace(row, partitions=_partitions(one.variant, device))
+            with contextlib.suppress(DmlprepError):
+                model, target = overridden(one.variant), _target(device)
+                placement = place(model, target)
+                row = replace(row, partitions=placement.partitions)
+                if speed is not None:
+                    works = _works(model, one.feed, placement, target)
+                    row = replace(row, bound=None if works is None else bound(works, speed, row))
         if one.runs and first is not None and one is not first:
             medians, least = (ratio_of_times(first.row.name, first.turns, one.turns, q) for q in (0.5, 0.1))
             row = replace(row, ratio=medians, least_disturbed=least)
@@ -355,16 +370,26 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
     return tuple(rows)
 
 
-def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
-    """Return the predicted number of graphs that DirectML fuses; ``None`` if the model cannot be placed.
-
-    The prediction is for the release that ran, or for the latest known one if dmlprep does not know that release.
-    """
+def _target(device: DeviceInfo | None) -> Target:
+    """Return the release that ran, for predictions; the latest known one if dmlprep does not know that release."""
     release = ".".join((device.onnxruntime if device else "").split(".")[:2])
     try:
-        target = find_target(f"ort-{release}")
+        return find_target(f"ort-{release}")
     except UsageError:
-        target = find_target("latest")
-    with contextlib.suppress(DmlprepError):
-        return place(overridden(variant), target).partitions
-    return None
+        return find_target("latest")
+
+
+def _works(model: Model, feed: Feed, placement: Placement, target: Target) -> list[Work] | None:
+    """Return the work of a run with the sizes of a feed; ``None`` if the nodes are other ones with these sizes.
+
+    ``placement`` is that of the model as its session has it, perhaps with free sizes.
+    """
+    sized = model.copy()
+    for value in sized.ir.graph.inputs:
+        if value.name in feed:
+            value.shape = ir.Shape(feed[value.name].shape)
+    main = [node for node in placement.nodes if not node.graph]
+    try:
+        return work_of(read_facts(sized, target.tables), main, target.tables)
+    except ValueError:
+        return None
