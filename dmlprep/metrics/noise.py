@@ -19,10 +19,16 @@ LAST_BITS = (2, -2, 4, -4)
 def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
     """Return a copy of a feed with each finite, nonzero float moved by one unit in the last place, up or down.
 
-    The direction is random; ``seed`` decides it.
+    The direction is random; ``seed`` decides it. Whole numbers move away from zero: they may be indices, and a Cast to
+    integers cuts them back.
     """
     rng = np.random.default_rng(seed)
-    return _moved(feed, lambda array: np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf), 1)
+
+    def toward(array: Array) -> Array:
+        direction = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf)
+        return np.where(np.trunc(array) == array, np.copysign(np.inf, array), direction)
+
+    return _moved(feed, toward, 1)
 
 
 def stretched(feed: Side, units: int) -> dict[str, Array]:

@@ -39,7 +39,7 @@ from dmlprep.parity.feeds.run_feeds import RunFeeds, silent, sizes_text, vanishe
 from dmlprep.parity.judging import JudgingOptions
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level, lower_levels
 from dmlprep.passes.framing import between
-from dmlprep.passes.fusions import Written, write_out
+from dmlprep.passes.fusions import LONG, Written, with_short_sums, write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.measure import ORDINARY_NOISE
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
@@ -344,9 +344,10 @@ class Reference:
     def noise(self, progress: Progress = lambda share, text: None) -> tuple[dict[str, float], str]:
         """Return the original's own noise: how much its outputs change by rounding alone. It is measured once.
 
-        The noise is the larger error of two: without graph optimisation, and on feeds that differ by a last bit.
-        Without floating-point inputs, the weights differ instead. If a fusion computes wrong numbers, the outputs
-        without optimisation replace the stored ones, and ``lowered`` is set.
+        The noise is the larger error of two: without graph optimisation, and on feeds that differ by a last bit. For
+        FP32 and large feeds, there is a third: with long sums added in parts. Without floating-point inputs, the
+        weights differ instead. If a fusion computes wrong numbers, the outputs without optimisation replace the stored
+        ones, and ``lowered`` is set.
 
         Returns:
             the noise by output; and the reason if it was not measured, otherwise empty.
@@ -384,7 +385,13 @@ class Reference:
             at_default = f"gives other outputs, {wrong:.2g} off: a fusion changes its result"
             self._outputs, self.lowered = outputs, Lowered("disabled", "numbers", at_default)
             return last_bit, ""
-        return {name: max(error, last_bit.get(name, 0.0)) for name, error in unoptimized.items()}, ""
+        longest = dict[str, float]()
+        if not holds_fp16(self._like) and any(array.size >= LONG for feed in feeds for array in feed.values()):
+            with suppress(SessionFailure):
+                if (parts := with_short_sums(self.model)) is not None:
+                    longest = self._own_error(self._open_as(parts, self._options()), feeds, progress)
+        noise = {name: max(error, last_bit.get(name, 0.0)) for name, error in unoptimized.items()}
+        return {name: max(error, longest.get(name, 0.0)) for name, error in noise.items()}, ""
 
     def _own_error(
         self,

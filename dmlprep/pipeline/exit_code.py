@@ -85,8 +85,8 @@ def _left_quirks(record: RunRecord) -> list[Finding]:
 
 
 _HOW_TO_MEND = {
-    "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
-    "or set a wider parity.tolerance",
+    "DP407": 'set step.fp16.islands="auto", and step.fp16.feeds to the number of your feeds (default: 2); '
+    "or keep the nodes that lose digits in FP32 (step.fp16.keep_operators), or set a wider parity.tolerance",
     "DP713": "remove the last step that changed the model, and report the model's structure",
 }
 

@@ -73,7 +73,10 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True)
 class Away:
-    """The nodes of one operator that run on the CPU for the same reason; ``first``: the name of the first one."""
+    """The nodes of one operator that run on the CPU for the same reason.
+
+    ``first`` and ``source``: the name of the first one, and its module and source line; empty if unknown.
+    """
 
     operator: str
     code: str
@@ -81,6 +84,7 @@ class Away:
     count: int
     role: str
     first: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -219,8 +223,22 @@ def _away(table: NodeTable) -> list[Away]:
         if provider == "c":
             key = table.operators[operator[index]], table.reasons[reason[index]], table.roles[index]
             groups.setdefault(key, []).append(index)
+    modules, places = _texts(table.module, table.modules), _texts(table.place, table.places)
     rows = sorted(groups.items(), key=lambda item: ("cksf".index(item[0][2]), -len(item[1])))
     return [
-        Away(op, why.code, why.text, len(at), _ROLES[role], table.names[at[0]])
+        Away(
+            op,
+            why.code,
+            why.text,
+            len(at),
+            _ROLES[role],
+            table.names[at[0]],
+            "  ".join(texts[at[0]] for texts in (modules, places) if texts and texts[at[0]]),
+        )
         for (op, why, role), at in rows[:_LISTED]
     ]
+
+
+def _texts(column: str, texts: Sequence[str]) -> list[str]:
+    """Return the text of each node in a column of numbers, which may be empty; ``""`` for ``-1``."""
+    return [texts[index] if index >= 0 else "" for index in numbers(column)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -177,8 +178,8 @@ class SpeedRow:
     name: str
     sizes: str
     not_run: str
-    times: dict[str, str]
-    facts: dict[str, str]
+    times: Mapping[str, str]
+    facts: Mapping[str, str]
     bar: float = 0.0
     low: float = 0.0
     high: float = 0.0
@@ -190,11 +191,11 @@ def speed_rows(bench: Bench) -> list[SpeedRow]:
     longest = max((one.times.p90 for one in bench.models if one.times is not None), default=0.0)
     rows = [_row(one, longest, bounded=bench.device_speed is not None) for one in bench.models]
     known = {name for row in rows for name, text in [*row.times.items(), *row.facts.items()] if text}
-    for row in rows:
-        for cells in (row.times, row.facts):
-            for name in cells.keys() - known:
-                del cells[name]
-    return rows
+
+    def filled(cells: Mapping[str, str]) -> dict[str, str]:
+        return {name: text for name, text in cells.items() if name in known}
+
+    return [replace(row, times=filled(row.times), facts=filled(row.facts)) for row in rows]
 
 
 def _row(one: Timed, longest: float, *, bounded: bool) -> SpeedRow:

@@ -171,6 +171,41 @@ def test_the_originals_own_noise_raises_the_bound_and_is_said(tmp_path: Path) ->
     assert verdict.outputs[0].bound == pytest.approx(max(1e-5, 4 * noise["y"]))
 
 
+_LONG = {
+    "GlobalAveragePool": ("3,1,1", "y = GlobalAveragePool (x)", "y = ReduceMean <axes = [2]> (a)"),
+    "ReduceMean": ("1,1,1", "y = ReduceMean (x)", "b = ReduceMean <axes = [2]> (a) y = ReduceMean <axes = [1]> (b)"),
+    "InstanceNormalization": (
+        "3,512,512",
+        "y = InstanceNormalization <epsilon = 0.01> (x, one, zero)",
+        "m = ReduceMean <axes = [2]> (a) d = Sub (x, m) q = Mul (d, d) b = ReduceMean <axes = [3]> (q) "
+        "v = ReduceMean <axes = [2]> (b) w = Add (v, eps) r = Sqrt (w) y = Div (d, r)",
+    ),
+}
+
+
+@pytest.mark.parametrize("operator", _LONG)
+def test_what_the_cpu_loses_in_long_sums_is_noise(operator: str, tmp_path: Path) -> None:
+    """A mean of 262,144 numbers is off by more than the FP32 tolerance; a mean of means is not."""
+    sizes, original, exact = _LONG[operator]
+    head = f"g (float[1,3,512,512] x) => (float[1,{sizes}] y) <float[3] one = {{1,1,1}}, float[3] zero = {{0,0,0}}, "
+    head += "float[1] eps = {0.01}>"
+    page = np.where(np.random.default_rng(0).random((1, 3, 512, 512)) < 0.1, 0.3, 0.9)
+    feeds = [{"x": page.astype(np.float32)}]
+    long = parse(f"{head} {{ {original} }}", tmp_path / "long.onnx")
+    short = parse(f"{head} {{ a = ReduceMean <axes = [3]> (x) {exact} }}", tmp_path / "short.onnx")
+    verdict = compare(long, short, feeds)
+    assert verdict.outcome == "passed"
+    assert verdict.outputs[0].error > 1e-5
+
+
+def test_indices_in_floats_are_not_noise(tmp_path: Path) -> None:
+    text = """g (float[1, 64] x) => (float[1, 64] y) <float[4] table = {0.1, 0.9, -0.5, 0.3}>
+    { i = Cast <to = 7> (x)  y = Gather (table, i) }"""
+    path = parse(text, tmp_path / "m.onnx")
+    verdict = compare(path, path, [{"x": np.arange(64, dtype=np.float32).reshape(1, 64) % 4}])
+    assert (verdict.outcome, verdict.outputs[0].noise) == ("passed", 0)
+
+
 def test_an_original_that_differs_from_itself_proves_nothing(tmp_path: Path) -> None:
     text = """g (float[1, 64] x) => (float[1, 64] y) <float[1] big = {1e6}, float[1] more = {1e4}>
     { a = Add (x, big)  b = Sub (a, big)  c = Mul (b, more)  y = Sin (c) }"""

@@ -49,6 +49,11 @@ def test_check_names_them(model: Path) -> None:
     assert RunRecord.from_json(row.record.to_json()).findings[0].source == GELU
 
 
+def test_the_report_names_them(model: Path) -> None:
+    shown = render_html(dmlprep.check(model)).partition("<h3>On the CPU</h3>")[2].partition("</table>")[0]
+    assert '<code>node_gelu_0</code><br><small class="soft">layers.0.mlp.act  model.py:16</small>' in shown
+
+
 def test_explain_names_them(model: Path) -> None:
     assert "  exported from layers.1.mlp.act  model.py:16\n" in explain_node(model, "node_gelu_1")
 

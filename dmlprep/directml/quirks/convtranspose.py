@@ -36,6 +36,10 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
     edit.set("pads", small + large if facts.attribute("auto_pad") == "SAME_UPPER" else large + small)
     edit.drop("auto_pad")
+    data, y = facts.input(0), facts.output()
+    if max(extra) > 0 and data is not None and data.shape is not None and y is not None and y.shape is not None:
+        sizes = [d * s if isinstance(d, int) else None for d, s in zip(data.shape[2:], strides, strict=True)]
+        edit.correct_shape(edit.output, [*y.shape[:2], *sizes])  # onnx adds the output_padding to them
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
 
@@ -25,7 +26,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if 0 in facts.required().sizes:
         return "its data are empty"
     axes = edit.node.inputs[1:]
-    reduction = {**edit.node.attributes, "keepdims": 1}
+    reduction: dict[str, ir.Attr | int] = {**edit.node.attributes, "keepdims": 1}
     most = edit.before("ReduceMax", [edit.input(), *axes], reduction, like=edit.input())
     limit = np.finfo(facts.required().numpy_type).max
     if facts.opset < 11:
