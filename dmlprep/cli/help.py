@@ -57,7 +57,13 @@ class Command(click.Command):
 
     def __init__(self, *, params: list[click.Parameter], **more: Any) -> None:
         every = GroupedOption(
-            ["--help-all"], is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_show_all
+            ["--help-all"],
+            is_flag=True,
+            hidden=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+            help="Show all options and exit.",
         )
         super().__init__(params=[*params, every], **more)
 
@@ -78,7 +84,7 @@ class Command(click.Command):
         if len(shown) < len(options):
             formatter.write_paragraph()
             more = count_text(len(options) - len(shown), "more option")
-            formatter.write_text(f"{more}: {ctx.command_path} --help-all")
+            formatter.write(f"{more}: {ctx.command_path} --help-all\n")
 
 
 class Group(click.Group):

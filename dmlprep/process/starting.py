@@ -13,10 +13,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files.run_folder import at_end
@@ -185,13 +187,28 @@ def start(
 
     # On Linux, PR_SET_PDEATHSIG kills a process when the *thread* that started it ends, and callers' threads may end
     # early.
-    return _spawner(os.getpid()).submit(begin).result()
+    started: Future[Started] = Future()
+    _spawner(os.getpid()).put((begin, started))
+    return started.result()
 
 
 @cache
-def _spawner(_pid: int) -> ThreadPoolExecutor:
-    """Return the thread that starts all children of this process.
+def _spawner(_pid: int) -> SimpleQueue[tuple[Callable[[], Started], Future[Started]]]:
+    """Return the queue of the thread that starts all children of this process.
 
-    The process id is the key of the cache, because a forked process has none of its parent's threads.
+    The process id is the key of the cache, because a forked process has none of its parent's threads. No executor of
+    Python: it takes no more work as soon as the main thread ends, while other threads still run.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")
+    waiting: SimpleQueue[tuple[Callable[[], Started], Future[Started]]] = SimpleQueue()
+
+    def work() -> None:
+        while True:
+            begin, started = waiting.get()
+            try:
+                started.set_result(begin())
+            except BaseException as error:  # it belongs to the caller
+                started.set_exception(error)
+            del begin, started  # the process belongs to the caller, who closes its pipes
+
+    Thread(target=work, name="dmlprep-spawner", daemon=True).start()
+    return waiting

@@ -7,12 +7,13 @@ from typing import Literal
 
 import msgspec
 
-LAUNCH_MS, COPY_MS, CPU_NODE_MS = 0.01, 0.05, 0.05
+LAUNCH_MS, COPY_MS, CPU_NODE_MS = 0.03, 0.05, 0.05
 BUS, MEMORY = 10e6, 250e6
 """An assumed GPU, which only orders opportunities by gain.
 
 The first three are milliseconds of a launch, of a copy of any size, and of a node on the CPU. ``BUS`` and ``MEMORY``
-are bytes in each millisecond: over PCIe 3.0, and from the device's memory.
+are bytes in each millisecond: over PCIe 3.0, and from the device's memory. Launches of 25 to 34 us were measured on an
+NVIDIA H200 (docs/figures.md, 2026-11-28). The other numbers are assumptions.
 """
 
 Kind = Literal["prepare", "pin", "fp16", "io", "copies", "unread", "feeds", "dml"]

@@ -122,8 +122,9 @@ def test_explain_a_code() -> None:
     assert dmlprep.explain("DP501").startswith("# DP501: ")
     assert dmlprep.explain("dp501") == dmlprep.explain("DP501")
     assert "DP601" in dmlprep.explain("DP601")  # of a quirk
-    with pytest.raises(UsageError, match="unknown code"):
+    with pytest.raises(UsageError, match="unknown code") as error:
         dmlprep.explain("DP999")
+    assert len(error.value.fix.removeprefix("close: ").split(", ")) == 3
 
 
 def test_explain_other_names(run: Run) -> None:

@@ -28,6 +28,7 @@ _ATAN2 = """g (float[n] y, float[n] x) => (float[n] a)
         ("n = IsNaN (r)  a = Where (n, zero, r)", 2 * math.pi),
         ("d = Mul (degrees, r)  a = Add (d, one)", 360.0),
         ("d = Div (r, pi)  a = Neg (d)", 2.0),
+        ("a = Where (up, p, m)", 2 * math.pi),
         ("a = Sin (r)", 0.0),
         ("a = Identity (t)", 0.0),
         ("a = Sub (half, t)", 0.0),

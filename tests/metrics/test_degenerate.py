@@ -22,6 +22,7 @@ ROWS = np.eye(5, dtype=np.float32)
     [
         ("elements", [MAP * 1e-9], "nearly zero"),
         ("map", [MAP * 1e-4, MAP * 1e-3], "detects nothing"),
+        ("map", [np.linspace(0.001, 0.01, 16)], ""),
         ("map", [np.full((4, 4), 0.999, np.float32)], "nearly constant"),
         ("classes", [ROWS[[2, 2, 2]], ROWS[[2]]], "the same class"),
         ("classes", [np.ones((3, 1), np.float32)], "nearly constant"),

@@ -88,7 +88,13 @@ def test_rows_of_another_batch_or_label_are_an_error() -> None:
 def test_a_tenth_of_the_rows_may_be_others() -> None:
     want = _ranking()
     few, many = want["b"].copy(), want["b"].copy()
-    few[:, -2:] += 1000
-    many[:, -3:] += 1000
+    few[:, -2:] += 1000  # 4 of 40
+    many[:, -2:] += 1000
+    many[0, -3] += 1000
     assert ranked_error(want, want | {"b": few}, RANKED) == 0.0
     assert ranked_error(want, want | {"b": many}, RANKED) > 1
+
+
+def test_no_rows_have_no_error_that_could_be_small() -> None:
+    nothing = {name: array[:0] for name, array in _ranking().items()}
+    assert ranked_error(nothing, nothing, RANKED) == math.inf

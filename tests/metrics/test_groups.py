@@ -29,6 +29,12 @@ def test_what_one_topk_chooses_belongs_together() -> None:
     assert output_groups(model) == [OutputGroup(("all",)), OutputGroup(("best", "chosen"), "ranked", 7)]
 
 
+def test_the_number_of_rows_may_come_from_the_shape_alone() -> None:
+    text = _DETECTOR.replace("int64[1] k = {7}, ", "").replace("boxes)", "boxes, int64[1] k)").replace("2, K]", "2, 7]")
+    groups = output_groups(Model(ir.from_proto(parser.parse_model(text))))
+    assert groups == [OutputGroup(("all",)), OutputGroup(("best", "chosen"), "ranked", 7)]
+
+
 def test_the_best_one_alone_is_no_ranking() -> None:
     model = Model(ir.from_proto(parser.parse_model(_DETECTOR.replace("{7}", "{1}").replace("5, 7}", "5, 1}"))))
     assert output_groups(model) == [OutputGroup((name,)) for name in ("best", "chosen", "all")]

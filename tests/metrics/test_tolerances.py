@@ -48,9 +48,14 @@ def test_auto(fp16: bool, quantized: bool, device: str, name: str) -> None:
 
 def test_a_bound_of_ones_own() -> None:
     assert find_tolerance("rel:0.003").max_rel == 0.003
+    tolerance = find_tolerance("fp16-cpu,overlap=0.75,threshold=0.3/0.6")
+    assert (tolerance.overlap, tolerance.thresholds) == (0.75, (0.3, 0.6))
 
 
-@pytest.mark.parametrize("name", ["fp8", "", "rel:", "rel:nan", "rel:-1", "rel:2", "auto "])
+_BOUNDS = [f"fp16-cpu,{bound}" for bound in ("overlap=1.5", "overlap=", "overlap", "overlap=0.1/0.2", "width=0.5", "")]
+
+
+@pytest.mark.parametrize("name", ["fp8", "", "rel:", "rel:nan", "rel:-1", "rel:2", "auto ", *_BOUNDS])
 def test_unknown_names_list_the_known(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_tolerance(name)

@@ -102,14 +102,14 @@ def test_the_worst_case_is_bounded() -> None:
 
 
 def test_partitions_and_copies() -> None:
-    crossed = CrossingTable(3, ["a", "b"], "cd", "1 2", "2 3", "4000 -1")
+    crossed = CrossingTable(3, ["a", "b"], "cd", "0 -1", "2 3", "4000 -1")
     found = ribbon(table("ddcd", partition="0 0 -1 1", crossings=crossed), "x", half=False)
     assert [(band.x, band.width, band.odd) for band in found.bands] == [(0, 500, False), (750, 250, True)]
     assert [(tick.x, tick.up) for tick in found.ticks] == [(500, False), (750, True)]
     assert found.ticks[0].height > found.ticks[1].height
-    assert [(row.size, row.consumer) for row in found.copied] == [
-        ("4.0 kB", "/block.0/<b>2"),
-        ("unknown", "/block.0/<b>3"),
+    assert [(row.size, row.up, row.producer, row.consumer) for row in found.copied] == [
+        ("4.0 kB", False, "/block.0/<b>0", "/block.0/<b>2"),
+        ("unknown", True, "an input", "/block.0/<b>3"),
     ]
     assert (found.table.crossings.total, found.cut, found.moved) == (3, 1, "4.0 kB, 2 of unknown size")
     assert found.away[0].count == 1
@@ -243,6 +243,24 @@ def test_the_error_along_the_model_is_on_a_log_scale_against_the_bound() -> None
     assert "Error along the model" in page
     assert "</p><b>Mul_2" not in page
     assert "1 beyond 1e-05" in render_text(_bisected())
+
+
+def test_an_error_at_the_bound_is_not_beyond_it() -> None:
+    record = _bisected(errors=[0.0, 1e-5, 2e-5])
+    said = record.facts.bisection
+    assert said is not None
+    along = errors_along(said)
+    assert along is not None
+    assert along.beyond == 1
+    assert "1 beyond 1e-05" in render_text(record)
+
+
+def test_a_scale_of_many_powers_of_ten_has_few_marks() -> None:
+    said = _bisected(errors=[0.0, 1e-11, 1e-3]).facts.bisection
+    assert said is not None
+    along = errors_along(said)
+    assert along is not None
+    assert [mark.text for mark in along.marks] == ["1e-11", "1e-9", "1e-7", "1e-5", "0.001"]
 
 
 def test_a_bisection_without_values_has_no_picture() -> None:

@@ -54,3 +54,7 @@ def test_a_cell_is_broken_after_an_arrow_and_a_path_anywhere() -> None:
 def test_no_fold_begins_a_line_with_a_command_to_a_ci_machine(name: str, width: int) -> None:
     text = _shown(["job", "path"], [[name, name], ["b", name]], width)
     assert [line for line in text.splitlines() if line.lstrip().startswith("::")] == []
+
+
+def test_a_cell_that_fits_is_not_changed() -> None:
+    assert "com.microsoft::FastGelu" in _shown(["operator", "nodes"], [["com.microsoft::FastGelu", "2"]], 80)

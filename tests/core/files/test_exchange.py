@@ -80,6 +80,15 @@ def test_where_a_new_file_cannot_be_moved_the_old_set_stays(old: tuple[str, ...]
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["staging"]
 
 
+def test_without_force_a_new_file_that_is_missing_does_not_exist(tmp_path: Path) -> None:
+    new = _write(tmp_path / "staging", NAMES, "new")
+    new[NAMES[0]].unlink()
+    with pytest.raises(OutputError, match="cannot be written") as refused:
+        _files(tmp_path).exchange(new, force=False)
+    assert refused.value.fix.startswith("check the folder")
+    assert _seen(tmp_path) == {}
+
+
 @pytest.mark.skipif(sys.platform != "win32", reason="only Windows keeps open files in their place")
 @pytest.mark.parametrize("open_elsewhere", NAMES)
 def test_an_old_file_that_is_open_elsewhere(open_elsewhere: str, tmp_path: Path) -> None:
@@ -126,6 +135,17 @@ def test_a_kill_at_any_moment_leaves_no_mixture(old: tuple[str, ...], new: tuple
         last += 1
     assert outcomes == {False, True}
     assert last > 5
+
+
+def test_a_kill_after_the_last_move_leaves_the_new_set(tmp_path: Path) -> None:
+    _write(tmp_path / "staging", NAMES, "new")
+    code = _KILLED.replace("seen > last", "event == 'os.remove' and 'old.json' in str(arguments[0])")
+    line = [sys.executable, "-c", code, str(tmp_path), "0", ",".join(NAMES)]
+    assert subprocess.run(line, check=False).returncode == 9
+    assert _files(tmp_path).aside.exists()
+    _files(tmp_path).recover()
+    assert _seen(tmp_path) == _texts(NAMES, "new")
+    assert not _files(tmp_path).aside.exists()
 
 
 def test_what_another_run_holds_is_left_alone(tmp_path: Path) -> None:

@@ -14,14 +14,19 @@ from dmlprep.core.files import Unfit
 from dmlprep.core.files.windows_image import Image, NotAnImage, read_image
 from tests.package.images import MACHINES, made_image, put_image
 
-WHOLE = {"imports": ["KERNEL32.dll", "onnxruntime.dll"], "delayed": ["DirectML.dll"], "version": (1, 24, 26, 316)}
+WHOLE = {
+    "imports": ["KERNEL32.dll", "onnxruntime.dll"],
+    "delayed": ["DirectML.dll", "DXCore.dll"],
+    "version": (1, 24, 26, 316),
+}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("library", [True, False])
 def test_what_it_says_of_itself(tmp_path: Path, machine: str, library: bool) -> None:
     path = put_image(tmp_path / "a.dll", machine=machine, library=library, **WHOLE)
-    wanted = Image(machine, library, ("kernel32.dll", "onnxruntime.dll"), ("directml.dll",), (1, 24, 26, 316))
+    imports, delayed = ("kernel32.dll", "onnxruntime.dll"), ("directml.dll", "dxcore.dll")
+    wanted = Image(machine, library, imports, delayed, (1, 24, 26, 316))
     assert read_image(path) == wanted
     assert read_image(put_image(tmp_path / "b.dll", machine=machine)) == Image(machine, True, (), (), None)
 

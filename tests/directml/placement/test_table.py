@@ -37,6 +37,7 @@ def test_columns_are_those_of_the_placement() -> None:
     (away,) = [index for index, letter in enumerate(table.providers) if letter == "c"]
     assert away in numbers(table.crossings.consumer)
     assert table.types[numbers(table.type)[0]].startswith("float[")
+    assert {"int64[?,3]", "float[num_detections,4]"} <= set(table.types)  # one unknown size, and one with a name
     assert all(one < index for index, row in enumerate(table.reads()) for one in row)
 
 

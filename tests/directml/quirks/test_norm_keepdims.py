@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -26,6 +28,13 @@ g (float[4, 4] x) => (float[4, 4] y)
 }"""
 
 
+def _severities(text: str) -> list[str]:
+    model = Model(ir.from_proto(onnx.parser.parse_model(text)))
+    target = find_target()
+    hits = [hit for hit in find_quirks(read_facts(model, target.tables), target) if hit.quirk.id == "norm-keepdims"]
+    return [hit.finding().severity for hit in hits]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "severities"),
     [
@@ -44,7 +53,11 @@ g (float[4, 4] x) => (float[4, 4] y)
     ],
 )
 def test_only_what_is_fused_into_a_layer_normalization_is_found(old: str, new: str, severities: list[str]) -> None:
-    model = Model(ir.from_proto(onnx.parser.parse_model(_NORM.replace(old, new))))
-    target = find_target()
-    hits = [hit for hit in find_quirks(read_facts(model, target.tables), target) if hit.quirk.id == "norm-keepdims"]
-    assert [hit.finding().severity for hit in hits] == severities
+    assert _severities(_NORM.replace(old, new)) == severities
+
+
+def test_from_opset_18_on_the_axes_are_an_input() -> None:
+    text = _NORM.replace('"" : 17', '"" : 18').replace("float two", "int64[1] last = {-1}, float two")
+    text = re.sub(r"ReduceMean <axes = \[-1\], (keepdims = .)> \((.)\)", r"ReduceMean <\1> (\2, last)", text)
+    assert _severities(text) == ["error"]
+    assert _severities(text.replace("last = {-1}", "last = {0}")) == []
