@@ -94,6 +94,28 @@ def test_a_cache_of_grouped_heads_begins_empty_and_has_their_size(tmp_path: Path
     assert compare(path, path).outcome == "passed"
 
 
+def test_a_merged_decoder_gets_a_cache_in_every_other_feed(tmp_path: Path) -> None:
+    model = opened(
+        """g (bool[1] use_cache_branch, float[b, 2, past_sequence_length, 8] past_key) => (float y, bool[1] c)
+        { y = ReduceSum <keepdims = 0> (past_key) c = Not (use_cache_branch) }""",
+        tmp_path,
+    )
+    feeds = make_feeds(model, count=2)
+    assert [bool(feed["use_cache_branch"].all()) for feed in feeds] == [True, False]
+    assert [feed["past_key"].size > 0 for feed in feeds] == [True, False]
+
+
+@pytest.mark.parametrize(("width", "read"), [(64, "q, , "), (32, "q, k, v")])
+def test_a_cache_has_the_head_size_of_packed_and_of_separate_projections(width: int, read: str, tmp_path: Path) -> None:
+    model = opened(
+        f"""g (float[1, 1, {width}] q, float[1, 1, 16] k, float[1, 1, 16] v, float[b, h, p, d] pk, float[b, h, p, d] pv,
+        int32[1] s, int32 t) => (float[1, 1, 32] y) {{
+            y = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2> ({read}, pk, pv, s, t) }}""",
+        tmp_path,
+    )
+    assert make_feeds(model, count=1)[0]["pk"].shape[1:] == (2, 0, 8)
+
+
 def test_sizes_by_input_and_axis_reach_the_dimension_of_that_name() -> None:
     feed = make_feeds(Model.open(fixture("bert_encoder").path), {"input_ids:0": 5, "input_ids:1": 9}, count=1)[0]
     assert {a.shape for a in feed.values()} == {(5, 9)}

@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.shapes import Inference, write_types
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>'
@@ -50,11 +51,30 @@ def outputs(model: ir.Model, **sizes: int) -> list[tuple[int | str | None, ...] 
             <domain: "local", opset_import: ["" : 17]> turned (a) => (b) { t = Transpose (a) b = Relu (t) }""",
             (3, 2),
         ),
+        (
+            """g (float[2, 3] x) => (float y) { z = local.second (, x) y = Neg (z) }
+            <domain: "local", opset_import: ["" : 17]> second (a, b) => (c) { c = Relu (b) }""",
+            (2, 3),
+        ),
     ],
-    ids=["shape arithmetic", "flattened", "concatenated", "doubled", "function"],
+    ids=["shape arithmetic", "flattened", "concatenated", "doubled", "function", "omitted input"],
 )
 def test_shapes_that_hang_on_free_sizes(text: str, dims: tuple[int | str, ...]) -> None:
     assert outputs(parsed(text)) == [dims]
+
+
+def test_a_part_of_unknown_rank_leaves_the_whole_unknown() -> None:
+    text = "g (float[2, 4] x, int64[k] s) => (float y) { r = Reshape (x, s) y = Concat <axis = 0> (x, r) }"
+    assert outputs(parsed(text)) == [None]
+
+
+def test_constants_are_computed_where_all_inputs_are_known() -> None:
+    text = """g (int64[2] x) => (int64[2] y) <int64[2] a = {1, 2}, int64[2] b = {3, 4}>
+    { c = Add (a, b) d = Mul (c, b) y = Add (d, x) }"""
+    model = parsed(text)
+    known = Knowledge(model)
+    computed = [known.constant(node.outputs[0]) for node in model.graph]
+    assert [None if array is None else array.tolist() for array in computed] == [[4, 6], [12, 24], None]
 
 
 IF = """g (bool c, float[2, 3] x) => (float y) {
@@ -135,3 +155,9 @@ def test_what_was_found_is_written_and_denotations_stay() -> None:
     assert hidden.shape.numpy() == (2, 3)
     assert [hidden.shape.get_denotation(axis) for axis in range(2)] == ["DATA_BATCH", "DATA_FEATURE"]
     assert hidden.type == ir.TensorType(ir.DataType.FLOAT)
+
+
+@pytest.mark.parametrize("body", ["body = b () => (float z) { z = Relu (x) }", "other = 1"])
+def test_a_loop_that_lacks_what_it_needs_is_refused(body: str) -> None:
+    with pytest.raises(ModelRefused, match="Loop"):
+        outputs(parsed(f"g (float[2] x) => (float y) {{ y = Loop () <{body}> }}"))

@@ -50,6 +50,22 @@ def test_sparse_weights_that_do_not_fit(tmp_path: Path, dims: list[int], index: 
         Model.open(tmp_path / "s.onnx")
 
 
+@pytest.mark.parametrize(("kind", "bits"), [(onnx.TensorProto.INT8, 8), (onnx.TensorProto.INT4, 4)])
+def test_sparse_weights_of_less_than_a_byte_are_refused(tmp_path: Path, kind: int, bits: int) -> None:
+    model = mlp()
+    values = onnx.helper.make_tensor("sparse", kind, [2], [3, -4])
+    indices = onnx.numpy_helper.from_array(np.array([0, 3]), "i")
+    model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [4]))
+    (tmp_path / "s.onnx").write_bytes(model.SerializeToString())
+    if bits < 8:
+        with pytest.raises(ModelRefused, match="INT4 are not supported"):
+            Model.open(tmp_path / "s.onnx")
+    else:
+        weights = Model.open(tmp_path / "s.onnx").ir.graph.initializers["sparse"].const_value
+        assert weights is not None
+        assert weights.numpy().tolist() == [3, 0, 0, -4]
+
+
 def test_weights_of_bodies_and_empty_ones(tmp_path: Path) -> None:
     model = mlp()
     (branch,) = [a.g for node in model.graph.node for a in node.attribute if a.name == "then_branch"]

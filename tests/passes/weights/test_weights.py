@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -154,6 +155,15 @@ def test_rows_of_embeddings_in_8_bits(kind: int, tied: bool, tmp_path: Path) -> 
     assert "table" not in model.ir.graph.initializers
     model.save(target)
     assert compare(source, target, tolerance="rel:0.03").outcome == "passed"
+
+
+def test_the_shapes_that_rows_declare_are_those_that_onnx_infers(tmp_path: Path) -> None:
+    proto = onnx.shape_inference.infer_shapes(onnx.load(decoder(tmp_path / "m.onnx")))
+    model = Model(ir.from_proto(proto))
+    run(model, {"embeddings": "int8"})
+    scales = [n for n in nodes(model.ir) if n.op_type == "Gather" and n.outputs[0].dtype == ir.DataType.FLOAT]
+    assert [n.outputs[0].shape.dims[-1] for n in scales if n.outputs[0].shape is not None] == [1]
+    onnx.shape_inference.infer_shapes(ir.to_proto(model.ir), strict_mode=True)
 
 
 def test_a_weight_with_nan_refuses_the_model_and_leaves_nothing(tmp_path: Path) -> None:

@@ -73,6 +73,13 @@ def test_what_is_left_alone(change, kept):
     assert not changed
 
 
+def test_squares_of_doubles_are_left_alone():
+    weights = {name: w if name == "last" else np.float64(w) for name, w in _WEIGHTS.items()}
+    model = model_of(_text(16, 17, "Pow(b, two)").replace("float[", "double["), weights)
+    keep = {id(n): "user" for n in model.ir.graph if label(n) in _KEPT}
+    assert not sum_squares(model, keep, find_target(), "fast")
+
+
 _RMS = {
     "weighted": "[dv] d = Div(b, r) y = Mul(d, w)",  # an RMSNormalization: ONNX Runtime fuses it as it is
     "lone": "[dv] y = Div(b, r)",
