@@ -105,11 +105,11 @@ def file_options(project: Project | None, model: Path, needed: Collection[str] =
     """Return the options of ``prepare`` that a project file sets for a model, by name; empty without a project.
 
     Args:
-        needed: names of options for which the file decides. Other options may have several values in the file: the
-            result has the first recipe and target, and no sizes.
+        needed: names of options that must not have several values in the file, such as ``recipe``, ``target`` and
+            ``pins``. For other options with several, the result has the first recipe and target, and no sizes.
 
     Raises:
-        UsageError: DP904, the file has several values for a needed option (``recipes``, ``targets``, ``sizes``).
+        UsageError: DP904, the file has several values for a needed option.
     """
     from dmlprep.pipeline.project import CODE, defaults_for
 

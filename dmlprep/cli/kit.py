@@ -170,7 +170,7 @@ def pack(
 @click.argument("result", type=PATH)
 @option("--kit", type=PATH, required=True, help="The kit.zip that you sent.")
 @option("--model", type=PATH, help="Refuse a kit that does not contain this model.")
-@option("--record", type=PATH, help="run.json to add the verdict to. Default: the one next to MODEL.")
+@option("--record", type=PATH, help="run.json to add the verdict to. Default: the one next to --model.")
 @option(
     "--key",
     type=PATH,

@@ -16,9 +16,10 @@ class OutputMetrics:
         max_rel: the largest difference divided by the largest magnitude of the reference, both without masks; 0 for
             integers that are compared as equal or not. For rows, only matched rows count, and ``max_abs`` is 0.
         cosine: cosine of the two, flattened.
-        out_of_tolerance: share of elements out of tolerance, 0 to 1.
+        out_of_tolerance: share of elements out of tolerance, 0 to 1. For rows, the share of rows without a match.
         non_finite: number of NaN or infinite elements where the reference is finite.
-        share_equal: for integer, boolean and string outputs, share of equal elements, 0 to 1.
+        share_equal: for integer, boolean and string outputs, share of equal elements, 0 to 1. For rows, the share of
+            matched rows.
         note: for a rule that is not element by element (sets of boxes, maps, classes), the rule and its numbers.
         error: the number that decides, on the scale of ``max_rel``; equal to ``max_rel`` for element by element.
         noise: error of the original against itself: at another optimisation level, or with the last bit of its inputs

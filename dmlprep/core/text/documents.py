@@ -41,7 +41,7 @@ def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int
 
 
 def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a text as a TOML comment on one line, with its ``#``, shortened to ``longest`` characters."""
+    """Return a text, shortened to ``longest`` characters, as a TOML comment: one line with ``# `` before the text."""
     return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
 
 

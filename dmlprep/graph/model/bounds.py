@@ -20,9 +20,13 @@ def invalid(what: str, where: str = "", code: str = "DP003") -> InputError:
     return InputError(what, where=where, code=code, fix="export the model again")
 
 
-def too_large(what: str, where: str) -> ModelRefused:
+LESS_NESTED = "export the model with fewer If, Loop and Scan nodes inside each other"
+"""The remedy for graphs that are nested too deep."""
+
+
+def too_large(what: str, where: str, fix: str = "export a smaller model") -> ModelRefused:
     """Return an error (DP016) about a model beyond the bounds."""
-    return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
+    return ModelRefused(what, where=where, code="DP016", fix=fix)
 
 
 MAX_RANK = 64
@@ -54,7 +58,7 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
     """
     depth = _nesting(proto)
     if depth > MAX_NESTING:
-        raise too_large(f"graphs are nested {depth} deep, at most {MAX_NESTING} are allowed", where)
+        raise too_large(f"graphs are nested {depth} deep, at most {MAX_NESTING} are allowed", where, LESS_NESTED)
     for holder in (proto, *proto.functions):
         for entry in holder.opset_import:
             if not 0 <= entry.version <= _MAX_VERSION:

@@ -13,7 +13,7 @@ from math import prod
 import onnx
 
 from dmlprep.graph.model import protos
-from dmlprep.graph.model.bounds import MAX_NESTING, invalid, too_large
+from dmlprep.graph.model.bounds import LESS_NESTED, MAX_NESTING, invalid, too_large
 from dmlprep.graph.model.budget import Budget
 
 _Key = tuple[str, str, str]
@@ -57,7 +57,7 @@ def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> No
     _add_calls(main, functions)
     if main.depth >= MAX_NESTING:
         deep = f"graphs are nested {main.depth + 1} deep after its functions are expanded"
-        raise too_large(f"{deep}, at most {MAX_NESTING} are allowed", where)
+        raise too_large(f"{deep}, at most {MAX_NESTING} are allowed", where, LESS_NESTED)
     budget.spend(main.nbytes, main.nodes, what="its expanded functions", where=where)
 
 

@@ -24,7 +24,7 @@ from dmlprep.core.files.links import leads_elsewhere
 from dmlprep.core.files.outputs import windows_name_problem
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.attribute_types import check_attributes
-from dmlprep.graph.model.bounds import MAX_NESTING, check_bounds, invalid, too_large
+from dmlprep.graph.model.bounds import LESS_NESTED, MAX_NESTING, check_bounds, invalid, too_large
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.expansion import spend_on_functions
@@ -181,7 +181,8 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         proto.ParseFromString(light)
     except DecodeError as error:
         if "MaxDepth" in str(error):  # of protobuf's own parser (upb)
-            raise too_large(f"graphs are nested too deeply: at most {MAX_NESTING} are allowed", where) from error
+            what = f"graphs are nested too deeply: at most {MAX_NESTING} are allowed"
+            raise too_large(what, where, LESS_NESTED) from error
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     _demand_graph(proto, where)
     for entry in (entry for holder in (proto, *proto.functions) for entry in holder.opset_import):

@@ -17,6 +17,7 @@ import onnx
 
 from dmlprep.core.errors import InputError
 from dmlprep.graph.model import protos
+from dmlprep.graph.model.bounds import LESS_NESTED
 
 Buffer = bytes | mmap
 
@@ -145,7 +146,7 @@ def skeleton(
     start, end = _bounds or (0, len(data))
     if _depth > _MAX_DEPTH:
         what = "graphs are nested too deeply: protobuf reads at most 100 nested messages"
-        raise InputError(what, code="DP003", fix="export a smaller model")
+        raise InputError(what, code="DP003", fix=LESS_NESTED)
     inside = _INSIDE[kind]
     out: list[bytes] = []
     run = at = start

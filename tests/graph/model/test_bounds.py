@@ -155,6 +155,7 @@ def test_graphs_nested_as_deep_as_protobuf_reads(tmp_path: Path) -> None:
         error = _refusal(path)
         assert error.code in ("DP003", "DP016")
         assert "nested too deep" in error.what
+        assert "If, Loop and Scan" in error.fix
 
 
 def test_a_model_without_outputs(tmp_path: Path) -> None:
