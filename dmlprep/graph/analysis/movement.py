@@ -182,7 +182,10 @@ def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     """Evaluate GatherElements."""
     data, indices = required(inputs[0]), required(inputs[1])
-    return np.take_along_axis(data, indices, axis_of(int(attributes.get("axis", 0)), data.ndim))
+    axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
+    # numpy broadcasts; ONNX reads only the part of the data that the indices cover on the other axes.
+    covered = tuple(slice(None if i == axis else size) for i, size in enumerate(indices.shape))
+    return np.take_along_axis(data[covered], indices, axis)
 
 
 def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Array:

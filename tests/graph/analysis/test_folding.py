@@ -38,6 +38,7 @@ CASES: dict[str, tuple[str, list[np.ndarray | None], dict[str, Any], int]] = {
     "Where": ("Where", [np.array([True, False]), a(1), a(2, 3)], {}, 1),
     "NonZero": ("NonZero", [DATA], {}, 1),
     "ScatterND": ("ScatterND", [a(1, 2, 3, 4), a(0, -1).reshape(2, 1), a(9, 8)], {}, 1),
+    "GatherElements of a part": ("GatherElements", [DATA, np.ones((1, 2, 4), I64)], {"axis": 1}, 1),
     "GatherElements": ("GatherElements", [DATA, np.zeros((2, 3, 1), I64)], {"axis": 2}, 1),
     "GatherND": ("GatherND", [DATA, a(1, 0, -1, 2).reshape(2, 1, 2)], {}, 1),
     "GatherND of elements": ("GatherND", [a(5, 6, 7), a(2, -3, 0).reshape(1, 3, 1)], {}, 1),
