@@ -281,6 +281,8 @@ def _start(record: RunRecord) -> str:
 
 def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
     """Yield parts of the headline: nodes on DirectML, operators on the CPU, copies, and fused graphs."""
+    if placed is None and record.command == "check" and not record.exit_code:
+        yield f"{record.target} loads the model; its kernels are unknown"
     if placed is None or not placed.nodes:
         return
     before, target = record.facts.placement_before, record.target if record.command == "check" else ""

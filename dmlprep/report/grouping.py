@@ -47,8 +47,16 @@ def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
             continue
         shown = members if len(members) <= _SHOWN else members[: _SHOWN - 1]
         items = tuple(_item(one) for one in shown)
-        head = f"{CODES[code].title if code in CODES else code}, {len(members)} times:"
+        head = f"{_title(code)}, {len(members)} times:"
         yield FindingGroup(severity, code, head, items, len(members) - len(items), remedy)
+
+
+def _title(code: str) -> str:
+    """Return the title of a code; the code itself if it is unknown, as in records of another version."""
+    from dmlprep.directml.quirks import codes
+
+    row = CODES.get(code) or codes().get(code)
+    return row.title if row is not None else code
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:

@@ -173,6 +173,8 @@ def test_a_release_of_opset_only(tmp_path: Path) -> None:
     model = parsed("g (float[2] x) => (float[2] y) { y = Relu (x) }", 11)
     model.ir.ir_version = 6
     onnx.save(ir.to_proto(model.ir), path)
+    first = _run(check, str(path), "--target", "winml-11").stdout.splitlines()[0]
+    assert first == f"{path}: winml-11 loads the model; its kernels are unknown"
     result = _run(check, str(path), "--target", "winml-11", "-v")
     assert result.return_value == 0
     assert "Windows 11" in result.stdout

@@ -6,9 +6,11 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.directml.placement.report import examine
+from dmlprep.directml.quirks import codes
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
-from dmlprep.record import Check, OutputMetrics, RunRecord, Verdict
+from dmlprep.record import Check, Finding, OutputMetrics, RunRecord, Verdict
+from dmlprep.report.grouping import finding_lines
 from dmlprep.report.placement_text import lines
 from dmlprep.report.text import render_text
 
@@ -36,3 +38,10 @@ def test_a_node_on_the_cpu_is_in_one_list() -> None:
     assert compute < other
     assert ["Conv-22" in line for line in shown[compute + 1 : other]].count(True) == 1
     assert [line.split()[2] for line in shown[other + 1 :] if " x " in line] == ["If-21"]
+
+
+def test_findings_of_a_quirk_have_its_title() -> None:
+    title = codes()["DP619"].title
+    first, *items = finding_lines([Finding("DP619", "error", f"node {name}") for name in "ab"])
+    assert first == f"error DP619 {title}, 2 times:"
+    assert len(items) >= 2
