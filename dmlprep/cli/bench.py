@@ -100,7 +100,7 @@ def command(
     if html is not None:
         from dmlprep.report.html import write_html
 
-        record = as_record(measurement, command_line=command_line("dmlprep", *sys.argv[1:]))
+        record = as_record(measurement, command_line=command_line("dmlprep", *sys.argv[1:], whole=True))
         write_html(record, html, force=force)
         echo(f"wrote {html}", err=True)
     for one in measurement.models:

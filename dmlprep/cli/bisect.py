@@ -119,7 +119,7 @@ def command(
 def _write(bisection: Bisection, record_to: Path | None, html: Path | None, *, force: bool) -> None:
     if record_to is None and html is None:
         return
-    record = as_record(bisection, command_line=command_line("dmlprep", *sys.argv[1:]))
+    record = as_record(bisection, command_line=command_line("dmlprep", *sys.argv[1:], whole=True))
     if record_to is not None:
         write_record(record, record_to, force=force)
     if html is not None:

@@ -45,7 +45,7 @@ class Chosen:
     def show(self) -> None:
         """Print the buckets as a table."""
         sizes, cover, texts = self.sizes, self.cover, self._texts()
-        echo(f"{sizes.requests} requests of {count_text(len(sizes.counts), 'size')}")
+        echo(f"{count_text(sizes.requests, 'request')} of {count_text(len(sizes.counts), 'size')}")
         echo()
         width = max(len("bucket"), *map(len, texts))
         echo(f"{'bucket':{width}}  requests  padded to")

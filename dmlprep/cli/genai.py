@@ -139,7 +139,7 @@ def prepare(
 
     if record_to is not None:
         check_output(record_to, force=True)
-    typed = command_line("dmlprep", *sys.argv[1:])
+    typed = command_line("dmlprep", *sys.argv[1:], whole=True)
     with ProgressObserver(quiet) as observer:
         wanted = {"out": out or default_out("models", folder.resolve().name), "fallback": fallback or "", **options}
         record = api.genai_prepare(folder, observer=observer, command_line=typed, **wanted)

@@ -10,7 +10,7 @@ import click
 
 from dmlprep import api
 from dmlprep.cli.help import Command
-from dmlprep.cli.options import PATH, given_models, option, quiet_option
+from dmlprep.cli.options import PATH, fit_mode, given_models, option, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
 from dmlprep.core.errors import UsageError
 from dmlprep.core.text.shell import command_line
@@ -23,7 +23,7 @@ _NAME = "dmlprep.toml"
 
 @click.command("init", cls=Command)
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
-@option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write, or to add models to.")
+@option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write (NAME.toml), or to add models to.")
 @option("--results FOLDER", default="build/models", help="Folder for results, in a new project file.")
 @option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
 @option(
@@ -51,6 +51,7 @@ def command(
     """
     asking = not yes and sys.stdin.isatty()
     existed = out.exists() and not force
+    fit_mode("an existing project file", existed, excludes=("results",))
     begun = api.init_project(
         *given_models(models), out=out, results=results, ask=_ask_size if asking else None, force=force
     )

@@ -20,6 +20,7 @@ from dmlprep.cli.options import (
     PATH,
     RECIPE,
     completed,
+    fit_mode,
     given_models,
     option,
     output_options,
@@ -134,6 +135,9 @@ def command(
     from dmlprep.core.text.shell import command_line
     from dmlprep.record.fleet import worst
 
+    fit_mode("--bucket-list", list_only, excludes=("record_to", "html", "depfile", "depfile_format", "diff"))
+    if list_only and output_format not in ("text", "json"):
+        raise UsageError("--bucket-list needs --format text or json", fix="remove --format")
     chosen = choose_buckets(log, options)
     if chosen is not None:
         if list_only:
@@ -157,7 +161,7 @@ def command(
     if chosen is not None and in_full:
         chosen.show()
         echo()
-    typed = command_line("dmlprep", *sys.argv[1:])
+    typed = command_line("dmlprep", *sys.argv[1:], whole=True)
     records: list[RunRecord] = []
     code = 0
     for model, place in places.items():

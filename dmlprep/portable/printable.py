@@ -14,7 +14,7 @@ INDENT = "    "
 OURS = ("error:", "internal error:", "stopped;")
 """The first words of dmlprep's own lines that report the end of a run."""
 
-LONGEST_LINE, _LONGEST_WORD = 4000, 600
+LONGEST_LINE, LONGEST_WORD = 4000, 600
 """Limits for the length of a line and of a word, in characters. Above them, the middle is left out."""
 
 _HIDDEN = re.compile(
@@ -30,7 +30,7 @@ _HIDDEN = re.compile(
     "]"
 )
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 _COMMAND = re.compile(r"##(?:vso|teamcity)?\[|(?<!\S)::", re.IGNORECASE)
 """Matches text in a log that a CI system interprets as a command. GitHub's runner: ``::`` at the start of a line,
 also after spaces, and ``##[`` anywhere. The agent of Azure Pipelines: ``##[`` and ``##vso[`` anywhere. TeamCity:
@@ -97,8 +97,8 @@ def _is_ours(line: str) -> bool:
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:
     """Return a line that is short enough to read: the middle of long words, and then of a long line, is left out."""
-    if len(text) > _LONGEST_WORD:
-        text = _WORD.sub(lambda match: _without_middle(match.group(), _LONGEST_WORD), text)
+    if len(text) > LONGEST_WORD:
+        text = _WORD.sub(lambda match: _without_middle(match.group(), LONGEST_WORD), text)
     return _without_middle(text, longest)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -99,8 +100,11 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def pins(self) -> str:
         """The sizes that the example adds, as options of the command line; empty without an example."""
-        added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
-        return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())
+        return command_line(*_pins({k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}))
+
+
+def _pins(sizes: Mapping[str, int]) -> list[str]:
+    return [word for name, size in sizes.items() for word in ("--pin", f"{name}={size}")]
 
 
 def prepare_command(model: str, outlook: Outlook | None = None, recipe: str = "", target: str = "") -> str:
@@ -115,8 +119,9 @@ def prepare_command(model: str, outlook: Outlook | None = None, recipe: str = ""
     words: list[str | PurePath] = ["dmlprep", "prepare", PurePath(model), "-o", out]
     words += [] if recipe in ("", "@static-fp32") else ["--recipe", recipe]
     words += ["--target", target] if target else []
-    for name, size in outlook.sizes.items() if outlook else ():
-        words += ["--pin", f"{name}={size}"]
+    words += _pins(outlook.sizes) if outlook else []
     for name, value in outlook.values.items() if outlook else ():
         words += ["--pin", f"{name}:={toml_value(value)}"]
-    return command_line(*words) + (f" {outlook.pins}" if outlook and outlook.best is outlook.example else "")
+    if outlook and outlook.best is outlook.example:
+        words += _pins({k: v for k, v in outlook.best.sizes.items() if k not in outlook.sizes})
+    return command_line(*words)

@@ -44,6 +44,8 @@ def test_a_long_line_goes_on_with_an_indent(width: int, indent: int) -> None:
 
 def test_a_command_is_left_to_the_terminal() -> None:
     assert is_command(COMMAND)
+    assert is_command("  dmlprep check 'my model.onnx' --node reboot")
+    assert is_command("see dmlprep genai prepare 'my folder' -o out")
     assert not is_command("dmlprep feeds makes them from pictures")
     assert _printed(COMMAND, 40) == [COMMAND] == hanging(COMMAND, 40).split("\n")
 

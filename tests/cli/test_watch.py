@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -145,3 +146,16 @@ def test_in_a_pipe(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.skipif(WINDOWS, reason="Windows has no pipes in folders")
+def test_a_pipe_in_place_of_a_model_does_not_stop_the_watch(tmp_path: Path) -> None:
+    path = added(tmp_path / "a.onnx")
+    watch = changed_models([path], wait=0)
+    assert next(watch) == path
+    path.unlink()
+    os.mkfifo(path)
+    assert next(watch) == path
+    path.unlink()
+    added(path)
+    assert next(watch) == path

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from dmlprep.core.text.shell import command_line, word
+from dmlprep.portable.printable import shortened
 from tests.hostile_names import NASTY, names, nothing_acts
 from tests.system import not_on_windows
 
@@ -36,8 +37,23 @@ def test_what_cmd_and_powershell_do_not_quote_alike_is_left_out(name: str) -> No
 @given(names())
 def test_bash_reads_back_what_was_meant(name: str) -> None:
     words = [w for w in (name, f"{name}=4", *NASTY) if "\0" not in w]
-    line = command_line("printf", r"%s\0", *words)
+    line = command_line("printf", r"%s\0", *words, whole=True)
     nothing_acts(line)
     read = subprocess.run([_BASH, "-c", line], capture_output=True, check=True, cwd=Path(__file__).parent)
     assert read.stdout.decode().split("\0") == [*words, ""]
     assert read.stderr == b""
+
+
+@pytest.mark.parametrize("length", [1, 550, 570, 600, 5000])
+@pytest.mark.parametrize("count", [1, 9, 99])
+def test_output_does_not_cut_a_command(length: int, count: int) -> None:
+    """A command with a part left out might have an odd number of quotes."""
+    name = "x" * (length // 2) + "'" + "y" * (length // 2) + "$(reboot)"
+    line = command_line("dmlprep", "check", "m.onnx", *[name] * count)
+    assert shortened(line) == line
+    assert line == command_line("dmlprep", "check", "m.onnx", *[name if word(name) in line else "NAME"] * count)
+
+
+def test_a_command_with_thousands_of_names_has_none_of_them() -> None:
+    line = command_line("dmlprep", "check", *(f"{one} $(reboot)" for one in range(5000)))
+    assert {*line.split()} == {"NAME"}

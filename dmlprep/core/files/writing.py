@@ -110,11 +110,16 @@ def append_file(path: Path, content: bytes) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    with plain_errors(path), open(path, "r+b", buffering=0) as file:
+    with plain_errors(path), open(path, "r+b", buffering=0, opener=_at_the_end) as file:
         end = file.seek(0, os.SEEK_END)
         if file.write(content) != len(content):
             file.truncate(end)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def _at_the_end(path: str, flags: int) -> int:
+    """Open a file whose writes go to its end, even if another program appends at the same time."""
+    return os.open(path, flags | os.O_APPEND)
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ _MORE = 4
 
 _LABEL = re.compile(r" *[^ ]{1,24} {2,}(?=[^ ])")
 
-_COMMAND = re.compile(r"\bdmlprep [a-z]+ [^ ]*[-./]")
+_COMMAND = re.compile(r"(?:^ +|^run: |^next: )dmlprep [a-z]+ |\bdmlprep (?:genai )?[a-z]+ (?:[^ ]*[-./]|['\"$])")
 
 
 def indent_of(text: str) -> int:

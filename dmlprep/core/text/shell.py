@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import PurePath
 
-from dmlprep.portable.printable import inert, printable
+from dmlprep.portable.printable import LONGEST_LINE, LONGEST_WORD, inert, printable
 
 _SPELLED = re.compile(r"[^ -~]|['\\#:]")
 _BARE = re.compile(r"[\w./\\:=+-]+", re.ASCII)
@@ -18,9 +18,21 @@ _ACTS = re.compile('["%$`!\u2018-\u201e]|\\\\$')
 _STANDS_FOR = "NAME"
 
 
-def command_line(*words: str | PurePath) -> str:
-    """Return the words as one command line for the user's shell, each quoted if necessary."""
-    return " ".join(map(word, words))
+def command_line(*words: str | PurePath, whole: bool = False) -> str:
+    """Return the words as one command line for the user's shell, each quoted if necessary.
+
+    Output shortens long lines, and might then leave out one quote of two: a name would run as a command. So in a long
+    command, the placeholder ``NAME`` replaces the longest words.
+
+    Args:
+        whole: True to keep long words, for a record that is not shortened.
+    """
+    texts = [word(one) for one in words]
+    for longest in () if whole else (LONGEST_WORD, 100, 20, 0):
+        texts = [_STANDS_FOR if len(one) > longest else one for one in texts]
+        if sum(map(len, texts)) + len(texts) <= LONGEST_LINE // 2:  # a sentence around it has the other half
+            break
+    return " ".join(texts)
 
 
 def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> str:

@@ -72,7 +72,8 @@ def _states(path: Path, before: _States) -> _States:
     own, files = _identity_or_none(path), [one for one in before if one != path]
     if before.get(path) != own:
         try:
-            locations = data_locations(path)
+            # Opening a pipe waits for a writer, and a device may have no end.
+            locations = data_locations(path) if path.is_file() else []
         except (InputError, DecodeError, ValueError):  # not a model, or half of one
             locations = []
         except OSError:  # another program may have it open

@@ -85,7 +85,10 @@ def device_speed(
 
 def _is_usable(speed: DeviceSpeed) -> bool:
     rates = (speed.memory_fp32, speed.memory_fp16, speed.arithmetic_fp32, speed.arithmetic_fp16)
-    return all(isfinite(one) and one > 0 for one in rates) and isfinite(speed.launch_seconds + speed.copy_seconds)
+    # No device is slower than 1 per second, and smaller rates give infinite times.
+    return all(isfinite(one) and one >= 1 for one in rates) and all(
+        isfinite(one) and one >= 0 for one in (speed.launch_seconds, speed.copy_seconds)
+    )
 
 
 def measure_speed(session: SessionOptions) -> DeviceSpeed | None:

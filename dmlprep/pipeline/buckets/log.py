@@ -73,8 +73,8 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
         if missing := [name for name in names if name not in sizes]:
             raise InputError(f"the size of {missing[0]!r} is missing", where=where, fix=_FIX)
         if not dims and (strange := [name for name in sizes if name not in names]):
-            what, fix = f"{strange[0]!r} is not a dimension of the lines above", "choose the dimensions with --dim"
-            raise InputError(what, where=where, fix=fix)
+            what = f"{strange[0]!r} is not a dimension of the lines above"
+            raise InputError(what, where=where, fix="choose the dimensions with --bucket-dim")
         counts[tuple(_size(sizes[name], name, where) for name in names)] += 1
         if len(counts) > MOST_DISTINCT:
             what = f"more than {MOST_DISTINCT} different sizes"
@@ -125,7 +125,7 @@ def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
         if not (name and equals and size):
             if some:
                 continue
-            fix = f"{_FIX}; or choose the names with --dim"
+            fix = f"{_FIX}; or choose the names with --bucket-dim"
             raise InputError(f"{word[:60]!r} is not a size", where=where, fix=fix)
         if sizes.setdefault(name, size) != size:
             raise InputError(f"{name[:60]!r} has two sizes", where=where, fix=_FIX)

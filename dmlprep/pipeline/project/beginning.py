@@ -108,10 +108,14 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
     Raises:
         DmlprepError: a model in ``models`` cannot be read.
         OutputError: the file cannot be written.
-        UsageError: there is no model, or there are too many; or an existing file is wrong.
+        UsageError: there is no model, or there are too many; an existing file is wrong; or the name of a new file does
+            not end in ``.toml``, or is ``pyproject.toml``.
     """
     project = read_project(file) if not force and os.path.lexists(file) else None
     check_output(file, force=True)
+    if project is None and (file.suffix != ".toml" or file.name == "pyproject.toml"):
+        fix = "pass another name that ends in .toml; a pyproject.toml needs a table [tool.dmlprep] first"
+        raise UsageError("init writes no new project file there", where=str(file), fix=fix)
     folder = file.absolute().parent
     paths = models or models_around(folder)
     begun = Begun(file, results)

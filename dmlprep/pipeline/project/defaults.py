@@ -41,12 +41,7 @@ def defaults_for(project: Project, model: Path) -> Defaults:
 
     Pins and settings are merged by name; for every other option the last entry counts.
     """
-    wanted = model.absolute().resolve()
-    entries = [
-        entry
-        for pattern, entry in project.models.items()
-        if any(one.absolute().resolve() == wanted for one in project.files(pattern))
-    ]
+    entries = [entry for pattern, entry in project.models.items() if project.matches(pattern, model)]
     every = [project.defaults, *entries]
     options = merged(project.folder, every, model)
     recipes, targets, sizes = axes_of(every)

@@ -59,6 +59,7 @@ class Project:
     models: dict[str, Entry]
     file: str
     exclude: list[Rule] = field(default_factory=list)
+    _matches: dict[str, frozenset[Path]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def folder(self) -> Path:
@@ -98,6 +99,18 @@ class Project:
             models = [one for one in models if not is_result(one)]
         here = Path.cwd()
         return [one.relative_to(here) if one.is_relative_to(here) else one for one in models]
+
+    def matches(self, pattern: str, model: Path) -> bool:
+        """Return whether a pattern of the file matches a model.
+
+        The folders are searched once for each pattern, so that many models do not take quadratic time.
+
+        Raises:
+            UsageError: as in ``files``.
+        """
+        if pattern not in self._matches:
+            self._matches[pattern] = frozenset(one.absolute().resolve() for one in self.files(pattern))
+        return model.absolute().resolve() in self._matches[pattern]
 
 
 def is_result(path: Path) -> bool:

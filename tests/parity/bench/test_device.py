@@ -84,11 +84,12 @@ def test_a_device_is_measured_once(tmp_path: Path) -> None:
     assert len(calls) == 2
     device_speed(replace_driver("1.3"), measure, folder)
     assert (len(calls), len(list(folder.iterdir()))) == (3, 2)
-    for content in (b"{", b'{"memory_fp32": 1}', json.dumps({**vars(SPEED), "memory_fp32": 0}).encode()):
+    wrong = ({"memory_fp32": 0}, {"arithmetic_fp16": 5e-324}, {"launch_seconds": -1.0}, {"copy_seconds": -1e308})
+    for content in (b"{", b'{"memory_fp32": 1}', *(json.dumps({**vars(SPEED), **one}).encode() for one in wrong)):
         for file in folder.iterdir():
             file.write_bytes(content)
         assert device_speed(GPU, measure, folder) == SPEED
-    assert len(calls) == 6
+    assert len(calls) == 9
     (tmp_path / "file").touch()
     assert device_speed(GPU, measure, tmp_path / "file") == SPEED  # a cache that cannot be written
 

@@ -95,6 +95,8 @@ def test_the_command_prints_options_for_prepare(tmp_path: Path, run: Run) -> Non
     assert (both.code, "remove one of the two" in both.err) == (2, True)
     assert run("prepare", "--bucket-list", "--bucket-log", tmp_path / "none.log").code == 2
     assert "--bucket-count needs --bucket-log" in run("prepare", "m.onnx", "--bucket-count", "2").err
+    assert "--diff has no effect with --bucket-list" in run(*choose, "--diff", tmp_path).err
+    assert run(*choose, "--format", "github").code == 2
     assert "--bucket has no effect with --bucket-log" in run(*choose, "--bucket", "height=2").err
 
 

@@ -14,8 +14,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from dmlprep.core.files import matching
 from dmlprep.graph.model import Model
-from dmlprep.pipeline.project import read_project
+from dmlprep.pipeline.project import defaults_for, read_project
 from dmlprep.pipeline.project.beginning import Suggestion, project_text
 from dmlprep.pipeline.project.snippets import snippet
 from dmlprep.pipeline.recipe.suiting import suggest_for
@@ -306,3 +307,33 @@ def test_a_linked_folder_in_the_place_of_a_result_is_refused(folder: Path, run: 
     assert done.code == 2
     assert "is a link" in done.err
     assert list((folder / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["models/half_cnn.onnx", "pyproject.toml"])
+def test_init_replaces_no_file_of_another_kind(name: str, folder: Path, run: Run) -> None:
+    (folder / "pyproject.toml").write_bytes(b"[tool.other]\n")
+    before = (folder / name).read_bytes()
+    done = run("init", "models/half_cnn.onnx", "-o", name, "--force")
+    assert (done.code, (folder / name).read_bytes()) == (2, before)
+    assert f"{Path(name)}: init writes no new project file there" in done.err
+
+
+def test_init_reports_that_an_existing_file_has_its_own_folder_for_results(folder: Path, run: Run) -> None:
+    run("init", "models/half_cnn.onnx")
+    done = run("init", "models/residual_cnn.onnx", "--results", "other")
+    assert (done.code, "--results has no effect with an existing project file" in done.err) == (2, True)
+
+
+def test_each_pattern_is_searched_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dmlprep.toml").write_text('[models."models/*.onnx"]\nrecipe = "@vision-fp16"\n', encoding="utf-8")
+    project = read_project(folder / "dmlprep.toml")
+    calls: list[str] = []
+
+    def counted(at: Path, pattern: str) -> list[Path]:
+        calls.append(pattern)
+        return matching(at, pattern)
+
+    monkeypatch.setattr("dmlprep.pipeline.project.file.matching", counted)
+    for name in ("half_cnn", "residual_cnn", "half_cnn"):
+        assert defaults_for(project, folder / f"models/{name}.onnx").options == {"recipe": "@vision-fp16"}
+    assert calls == ["models/*.onnx"]
