@@ -178,8 +178,10 @@ def judge_logits(
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     most = min(bounds.kl, bounds.share * figures.information)
     if figures.kl > most:
-        text = f"the KL divergence is {figures.kl:.2g} nats, at most {most:.2g} allowed "
-        f"(the original's information: {figures.information:.3g})"
+        text = (
+            f"the KL divergence is {figures.kl:.2g} nats, at most {most:.2g} allowed "
+            f"(the original's information: {figures.information:.3g})"
+        )
         return _with_outcome(verdict, "failed", _differs(text, figures))
     if figures.top1_decided < bounds.top1:
         equal = round(figures.top1_decided * figures.decided)
