@@ -26,6 +26,9 @@ SCOPES, TRACE = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"
 """Keys of node properties: a Python list of module paths, the outermost first and the node's own name last; and a stack
 trace, the outermost frame first."""
 
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+"""The module that torch 2.13 writes for a node that belongs to none, such as the size of an input."""
+
 _SCOPES_READ, _TRACE_READ, _NAME_READ, _SHOWN = 4_000, 16_000, 1_000, 200
 """The most characters that are read of a list of scopes, a trace and a node's name, and that are shown of a name."""
 
@@ -144,7 +147,7 @@ def _module_of_scopes(text: str) -> str:
         scopes = [re.sub(r"\\(.)", r"\1", single or double) for single, double in _ITEMS.findall(text)[:-1]]
     else:
         return ""
-    return _shown(next(filter(None, reversed(scopes)), ""))
+    return _shown(next((scope for scope in reversed(scopes) if scope and scope != _NO_MODULE), ""))
 
 
 def _place(text: str) -> tuple[str, int]:

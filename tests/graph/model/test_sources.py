@@ -49,6 +49,7 @@ def _source(scopes: str, trace: str = "", name: str = "n") -> Source | None:
         ("__import__('os').system('true')", 'File "a.py", line 1e9', "None"),
         ("['" + "a" * 5000 + "', 'gelu']", 'File "' + "a" * 5000 + '", line 1', "None"),
         ("[" * 3000, "", "None"),
+        ("['_empty_nn_module_stack_from_metadata_hook', 'node_Shape_0']", "", "None"),
     ],
 )
 def test_properties_of_torch(scopes: str, trace: str, text: str) -> None:
