@@ -45,17 +45,16 @@ def test_each_change_of_a_model_or_its_data_is_yielded_once(tmp_path: Path) -> N
     assert {next(watch), next(watch)} == {a, b}
 
 
-def test_a_model_that_is_still_written_is_not_yielded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_still_written_is_not_yielded(tmp_path: Path) -> None:
     path = _model(tmp_path / "m.onnx", _ONE)
-    slept: list[int] = []
+    slept: list[float] = []
 
-    def grow(_seconds: float) -> None:
-        slept.append(len(slept))
+    def grow(seconds: float) -> None:
+        slept.append(seconds)
         if len(slept) < 5:
             path.write_bytes(path.read_bytes() + b"\0")
 
-    monkeypatch.setattr("time.sleep", grow)
-    watch = changed_models([path])
+    watch = changed_models([path], pause=grow)
     assert [next(watch), next(watch)] == [path, path]
     assert len(slept) == 5  # four times it was longer than before
 

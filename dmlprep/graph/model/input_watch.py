@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +42,14 @@ def named_data_files(model: Model) -> dict[str, Path]:
     return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
 
 
-def changed_models(paths: Sequence[Path], wait: float = 0.5) -> Iterator[Path]:
+def changed_models(
+    paths: Sequence[Path], wait: float = 0.5, pause: Callable[[float], object] = time.sleep
+) -> Iterator[Path]:
     """Yield each model, and later each one whose file or data files changed, without end.
 
     A file changes if its size or time does, or if it appears or disappears. A changed model is yielded when all its
     files stayed the same for ``wait`` seconds, because the program that writes them has then probably finished.
+    ``pause`` waits for these seconds.
     """
     before: dict[Path, _States] = {}
     yielded: dict[Path, _States] = {}
@@ -57,7 +60,7 @@ def changed_models(paths: Sequence[Path], wait: float = 0.5) -> Iterator[Path]:
                 yielded[path] = now
                 yield path
             before[path] = now
-        time.sleep(wait)
+        pause(wait)
 
 
 _Identity = tuple[int, int, int, int]
