@@ -71,7 +71,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
     """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``; return the values by field.
 
     Raises:
-        RecipeError: a text has another form.
+        RecipeError: a text has another form, or ``read_value`` refuses its value.
     """
     from dmlprep.pipeline.recipe import read_settings as read
 
@@ -79,7 +79,11 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
 
 
 def read_value(text: str) -> Value:
-    """Parse a TOML value and return it; text that is not TOML, such as a bare word, is returned as a string."""
+    """Parse a TOML value and return it; text that is not TOML, such as a bare word, is returned as a string.
+
+    Raises:
+        RecipeError: the value is nested too deep, contains a date or time, or has a whole number of more than 64 bits.
+    """
     from dmlprep.pipeline.recipe.recipe import read_value as read
 
     value: Value = read(text)

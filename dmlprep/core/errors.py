@@ -8,7 +8,7 @@
 * ``ModelRefused`` (1): a valid model that a step cannot prepare without changing its results.
 * ``ToolFailed`` (1): a tool crashed on the model, or needed too much time or memory for it.
 * ``CheckNotRun`` (3): a required check could not run here.
-* ``InternalError`` (70): a bug of dmlprep: a pass broke its contract.
+* ``InternalError`` (70): a bug of dmlprep, such as a pass that broke its contract, or a damaged installation.
 
 An error reports the problem, its place and the fix.
 """
@@ -96,6 +96,6 @@ class CheckNotRun(DmlprepError):
 
 
 class InternalError(DmlprepError):
-    """A bug of dmlprep: a pass broke its contract."""
+    """A bug of dmlprep, such as a pass that broke its contract, or a damaged installation."""
 
     exit_code = 70

@@ -98,10 +98,13 @@ class GenaiConfig:
         place = f"{section_place(section)}.session_options"
         return list(_providers(place, self.section(section).get("session_options")))
 
-    def session_options(self, section: str) -> Mapping[str, object]:
-        """Return a section's own session options. If the result is empty, onnxruntime-genai uses the decoder's."""
+    def session_options(self, section: str) -> Mapping[str, object] | None:
+        """Return a section's own session options, even empty ones.
+
+        ``None`` if it has none: then onnxruntime-genai uses the decoder's.
+        """
         options = self.section(section).get("session_options")
-        return options if isinstance(options, Mapping) else {}
+        return options if isinstance(options, Mapping) else None
 
     def section(self, section: str) -> Mapping[str, Any]:
         """Return the object of a section (``decoder``, ``decoder.pipeline.NAME``); an empty one if it is missing."""

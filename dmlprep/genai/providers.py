@@ -46,7 +46,7 @@ def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
 
     If the section has no session options, those of the decoder count.
     """
-    section = section if config.session_options(section) else "decoder"
+    section = "decoder" if config.session_options(section) is None else section
     return next((one for one in config.providers(section) if one.is_dml), None)
 
 
@@ -82,7 +82,7 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
         if one.device_filter is not None:
             yield from _filter(one, one.device_filter)
     if dml:
-        yield from _session(place, config.session_options(section))
+        yield from _session(place, config.session_options(section) or {})
 
 
 def _options(provider: Provider) -> Iterator[Finding]:

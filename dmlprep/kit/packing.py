@@ -337,7 +337,7 @@ def _data_files(model: Model) -> dict[str, Path]:
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
             what = f"Windows does not allow the name of its data file: {name!r}"
-            fix = "dmlprep prepare -r @check-only writes it with one data file, model.onnx.data"
+            fix = "dmlprep prepare -r @check-only writes the weights into model.onnx or model.onnx.data"
             raise ModelRefused(what, where=str(model.path), code="DP813", fix=fix)
     return named
 

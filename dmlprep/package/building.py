@@ -75,7 +75,10 @@ class Runs:
 
     @property
     def unproven(self) -> list[str]:
-        """The reasons why runs did not pass, with the name of the bucket before each; empty if all passed."""
+        """The reasons why runs did not prove their models on DirectML; empty if all did.
+
+        Each begins with the name of its bucket, if there are buckets.
+        """
         return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
 
 
@@ -154,7 +157,7 @@ def _data_files(model: Model) -> list[Path]:
     for name in named:
         if "/" in name or file_name_problem(name):
             what = f"its data file {name!r} is not in the model's folder under a name that Windows allows"
-            fix = "dmlprep prepare writes it with one data file, model.onnx.data"
+            fix = "dmlprep prepare writes the weights into model.onnx or model.onnx.data"
             raise ModelRefused(what, where=str(model.path), code="DP820", fix=fix)
     return list(named.values())
 

@@ -204,7 +204,8 @@ class Contract(msgspec.Struct, frozen=True):
         denotations: denotations of free dimensions, which sessions can fix.
         session: settings of a session on DirectML, in the words of ONNX Runtime's documentation.
         proof: the verdicts of the run that prepared the model.
-        unproven: reasons why the run did not pass, if the user packaged it with ``--unproven``; otherwise empty.
+        unproven: reasons why the run did not prove the model, if the user packaged it with ``--unproven``; otherwise
+            empty.
         files: size and SHA-256 of every file of the package, except the contract, its digest and its signature.
         memory: estimate of a session's memory; ``None`` if unknown, for example if sizes are free.
         buckets: the models for different sizes; empty for a package of one model.

@@ -118,14 +118,14 @@ def package(
 
 
 def _refused(run: Path, runs: Runs) -> DmlprepError:
-    """Return (do not raise) the error that runs which did not pass are not packaged.
+    """Return (do not raise) the error that runs which did not prove their models are not packaged.
 
     It is ``ModelRefused`` if a run failed, ``CheckNotRun`` if nothing proved it.
     """
     records = [run.record for run in runs.all]
     failed = any(r.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in r.verdicts) for r in records)
     return (ModelRefused if failed else CheckNotRun)(
-        f"not packaged, because this run did not pass: {runs.unproven[0]}",
+        f"not packaged, because the run did not prove the model: {runs.unproven[0]}",
         where=str(run),
         code="DP821",
         fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
@@ -296,7 +296,7 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
     yield f"Made by {text(contract.made_by)}. `{CONTRACT}` is the contract: the same facts and more, for programs."
     yield f"`{SCHEMA}` is its JSON Schema.\n"
     if contract.unproven:
-        yield "**This model was packaged although its run did not pass:**\n"
+        yield "**This model was packaged although its run did not prove it:**\n"
         yield from (f"- {text(reason)}" for reason in contract.unproven)
         yield ""
     if contract.buckets:

@@ -135,7 +135,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
 
     Raises:
         UsageError: the input, the output or the recipe is wrong, or the input was changed meanwhile.
-        InternalError: a pass broke its contract.
+        InternalError: a pass broke its contract, or the FP16 emulation failed on the result.
     """
     check_out(request)
     with staging_folder(request.model_path.parent) as staging:

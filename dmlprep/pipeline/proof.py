@@ -173,7 +173,8 @@ class Proof:
     def on(self, device: SessionDevice, reference: Reference) -> Verdict:
         """Run the prepared file on a device, compare its outputs with the original's, and return the verdict.
 
-        A verdict on DirectML comes from the cache, if the cache has one for equal files and an equal device.
+        A verdict on DirectML comes from the cache, if the files, feeds, tolerance, device and versions are those of an
+        earlier run (``proof_key``).
         """
         candidate = file_candidate(self.model, device, host=self.host)
         measure = partial(self._held_against, reference, candidate, self.session)

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 import dmlprep
 from dmlprep.cli.genai import check as command
 from dmlprep.core.errors import InputError
-from dmlprep.genai.config import GenaiConfig
+from dmlprep.genai.config import GenaiConfig, read_config
 from dmlprep.genai.models import state_names
 from dmlprep.genai.names import Interface, name_findings
+from dmlprep.genai.providers import dml_provider
 from tests.genai.folders import config, write_folder
 
 Edit = Callable[[dict[str, Any]], None]
@@ -257,6 +258,16 @@ def test_many_stages_are_refused(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "folder", settings)
     with pytest.raises(InputError, match="3000 stages"):
         dmlprep.genai_check(folder)
+
+
+@pytest.mark.parametrize(("own", "on_dml"), [({}, True), ({"session_options": {}}, False)], ids=["none", "empty"])
+def test_empty_session_options_of_a_section_replace_those_of_the_decoder(
+    tmp_path: Path, own: dict[str, Any], on_dml: bool
+) -> None:
+    settings = config()
+    settings["model"]["embedding"] = {"filename": "embedding.onnx", **own}
+    folder = write_folder(tmp_path / "folder", settings)
+    assert (dml_provider(read_config(folder), "embedding") is not None) == on_dml
 
 
 def test_of_many_names_the_first_ones_are_told() -> None:

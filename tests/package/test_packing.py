@@ -156,7 +156,7 @@ def test_a_run_that_directml_did_not_prove_is_not_packaged(proved: Path, tmp_pat
     assert done.code == 0
     assert "UNPROVEN: parity on dml" in done.out
     assert _contract(tmp_path / "app")["unproven"][0].startswith("parity on dml")
-    assert "though its run did not pass" in (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
+    assert "though its run did not prove it" in (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
     assert "UNPROVEN" in run("package", "verify", tmp_path / "app").out
 
 

@@ -17,7 +17,7 @@ _HALF, _SINGLE = frozenset({"float16", "bfloat16"}), frozenset({"float", "double
 
 
 def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
-    """Return the table of a placement: its nodes, and the connections between them.
+    """Return the table of a placement: its first ``NODES`` nodes, and the connections between them.
 
     ``graph`` is the graph from which ``place_facts`` made ``placement``.
     """

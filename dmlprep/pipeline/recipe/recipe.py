@@ -171,7 +171,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
     If a field occurs several times, the last value counts.
 
     Raises:
-        RecipeError: a text has another form.
+        RecipeError: a text has another form, or ``read_value`` refuses its value.
     """
     values: dict[str, object] = {}
     for text in texts:

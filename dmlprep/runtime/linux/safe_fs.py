@@ -31,7 +31,7 @@ class Beneath:
     """Access to the files below ``folder``. Paths are relative to it, with ``/``. Each thread needs its own object.
 
     Raises:
-        LeadsOut: (all methods) a part of the path is a link or ``..``, or the file is of the wrong kind.
+        LeadsOut: (all methods) a folder of the path is a link, a part is ``..``, or the file is of the wrong kind.
         OSError: (all methods) the system reports an error.
     """
 
