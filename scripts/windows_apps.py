@@ -253,13 +253,13 @@ def node(here: Job, app: Path) -> list[str]:
     """Run the sample in Node, then its checks."""
     shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
     program = r"C:\checkout\node.exe"
-    output = ran(here, program, "sample.js", "dml", "0")
+    output = ran(here, program, "sample.mjs", "dml", "0")
     if not output.startswith("device dml"):
         raise Wrong(f"the sample in Node did not run on DirectML: {output}")
     results = numbers(output)
-    for name in ("checks.js", "stand_in.js"):
+    for name in ("checks.cjs", "stand_in.cjs"):
         shutil.copyfile(_TESTS / "node" / name, app / name)
-    if "good" not in (output := ran(here, program, "checks.js", ".", "real")).splitlines():
+    if "good" not in (output := ran(here, program, "checks.cjs", ".", "dml")).splitlines():
         raise Wrong(output)
     return results
 
@@ -267,10 +267,10 @@ def node(here: Job, app: Path) -> list[str]:
 def node_buckets(here: Job, app: Path) -> list[str]:
     """Run the sample in Node for several sizes, and check how the loader chooses buckets."""
     shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
-    for name in ("buckets.js", "stand_in.js"):
+    for name in ("buckets.cjs", "stand_in.cjs"):
         shutil.copyfile(_TESTS / "node" / name, app / name)
     program = r"C:\checkout\node.exe"
-    return of_buckets(here, [program, "sample.js", "dml", "0"], [program, "buckets.js", ".", "grid.txt", "real"])
+    return of_buckets(here, [program, "sample.mjs", "dml", "0"], [program, "buckets.cjs", ".", "grid.txt", "real"])
 
 
 LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {

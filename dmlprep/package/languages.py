@@ -47,10 +47,14 @@ _CSHARP = (
     "DmlprepModel.cs", "DmlprepBuckets.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs",
     "DmlprepTensors.cs", "Sample.cs", "Sample.csproj",
 )  # fmt: skip
+_NODE = (
+    "dmlprep_model.cjs", "dmlprep_model.d.cts", "dmlprep_model.mjs", "dmlprep_model.d.mts", "sample.mjs",
+    "package.json",
+)  # fmt: skip
 LANGUAGES: dict[str, Language] = {
     "cpp": Language("C++", "cpp", _CPP),
     "csharp": Language("C#", "csharp", _CSHARP),
-    "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
+    "node": Language("Node", "node", _NODE),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }
 """The languages by the word that the user writes after ``--for``."""

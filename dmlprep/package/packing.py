@@ -278,6 +278,8 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
         "WHEEL": made_for if made_for in _WHEELS else _WHEELS[0],
         "NUGET": nuget_version(contract),
         "MODEL": ";".join(msbuild_text(name) for name in shipped_files(contract)),
+        "INPUTS": _members(contract.inputs, "Input"),
+        "OUTPUTS": _members(contract.outputs, "Output"),
     }
 
     def filled(content: bytes) -> bytes:
@@ -287,6 +289,11 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
     texts[SCHEMA] = (json.dumps(schema(), indent=1) + "\n").encode()
     texts[README] = "\n".join(_readme(language, contract)).encode()
     return texts
+
+
+def _members(values: Sequence[Tensor], kind: str) -> str:
+    """Return the members of a TypeScript interface for inputs or outputs, with ``kind`` as their generic type."""
+    return "\n".join(f"  readonly {json.dumps(one.name)}: {kind}<'{one.type}'>;" for one in values)
 
 
 def _readme(language: Language, contract: Contract) -> Iterator[str]:

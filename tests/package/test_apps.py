@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import dmlprep
 from dmlprep.cli.package import command
 from dmlprep.package import LANGUAGES
 from tests.system import not_on_windows
@@ -29,15 +27,6 @@ def test_the_samples_of_all_languages_print_the_same(model: str) -> None:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{model} on DirectML: {', '.join(LANGUAGES)} ran; exit code 0" in done.stdout
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
-def test_the_loader_for_node_on_a_stand_in(proved: Path, tmp_path: Path) -> None:
-    dmlprep.package_model(proved, out=tmp_path / "app", language="node", unproven=True)
-    line = ["node", str(ROOT / "tests" / "package" / "node" / "checks.js"), str(tmp_path / "app")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "good\n"
 
 
 def test_the_command_takes_all_languages() -> None:

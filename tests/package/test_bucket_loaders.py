@@ -83,7 +83,7 @@ def test_the_loader_for_python(packages: Path, grid: Path, tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 def test_the_loader_for_node_on_a_stand_in(packages: Path, grid: Path, tmp_path: Path) -> None:
     app = Path(shutil.copytree(packages / "node", tmp_path / "app"))
-    line = ["node", str(HERE / "node" / "buckets.js"), str(app), str(grid)]
+    line = ["node", str(HERE / "node" / "buckets.cjs"), str(app), str(grid)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.splitlines() == _expected(app, grid), done.stderr
 

@@ -1,5 +1,5 @@
 'use strict';
-// What the loader promises of buckets: node buckets.js FOLDER GRID [real], with sizes a line in GRID. A stand-in takes the place of
+// What the loader promises of buckets: node buckets.cjs FOLDER GRID [real], with sizes a line in GRID. A stand-in takes the place of
 // onnxruntime-node, unless "real" is said. Prints what each of these sizes takes, then "good". buckets.py does the same.
 
 const assert = require('node:assert');
@@ -7,8 +7,8 @@ const fs = require('node:fs');
 const path = require('node:path');
 
 const [folder, grid, real] = process.argv.slice(2);
-const { Model, ModelError, BadInput, PackageDamaged } = require(path.resolve(folder, 'dmlprep_model.js'));
-const { standIn } = require('./stand_in.js');
+const { Model, ModelError, BadInput, PackageDamaged } = require(path.resolve(folder, 'dmlprep_model.cjs'));
+const { standIn } = require('./stand_in.cjs');
 
 const { state, runtime } = real ? {} : standIn();
 const load = (options = {}) => Model.load(folder, { runtime, ...options });

@@ -1,8 +1,6 @@
-'use strict';
-// Runs the packaged model once: node sample.js [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...]. Replace example() by your own data.
-// Sizes choose among the buckets of a package that has some.
+// Runs the packaged model once: node sample.mjs [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...]. Replace example() by your data.
 
-const { Model, ModelError, ARRAYS } = require('./dmlprep_model.js');
+import { Model, ModelError, ARRAYS } from './dmlprep_model.mjs';
 
 function half(value) { // for values of example(): 0, or 2^-14 and more
   if (value === 0) return 0;
@@ -35,26 +33,22 @@ function example(one) {
   return { data, shape };
 }
 
-async function main(words) {
+try {
+  const words = process.argv.slice(2);
   const [device = 'dml', adapter = '0'] = words.filter((word) => !word.includes('='));
-  const sizes = Object.fromEntries(words.filter((word) => word.includes('=')).map((word) => {
-    const [name, size] = word.split('=');
-    return [name, Number(size)];
-  }));
-  const model = await Model.load(__dirname, { device, adapter: Number(adapter), sizes });
+  const pairs = words.filter((word) => word.includes('=')).map((word) => word.split('='));
+  const sizes = Object.fromEntries(pairs.map(([name, size]) => [name, Number(size)]));
+  const model = await Model.load(import.meta.dirname, { device, adapter: Number(adapter), sizes });
   console.log(`device ${model.device}`);
   const padding = Object.entries(model.padding).map(([name, count]) => ` ${name}=${count}`).join('');
   if (model.bucket) console.log(`bucket ${model.bucket}, padding${padding || ' none'}`);
-  if (model.notice) console.log(model.notice);
   const outputs = await model.run(Object.fromEntries(model.inputs.map((one) => [one.name, example(one)])));
-  for (const one of model.outputs) {
-    const { data, shape } = outputs[one.name];
-    const first = Array.from(data.slice(0, 8), (value) => (one.type === 'float16' ? fromHalf(value) : Number(value)).toFixed(6));
-    console.log(`${one.name} ${shape.join('x')} ${first.join(' ')}`);
+  for (const [name, { type, data, shape }] of Object.entries(outputs)) {
+    const first = Array.from(data.slice(0, 8), (value) => (type === 'float16' ? fromHalf(value) : Number(value)).toFixed(6));
+    console.log(`${name} ${shape.join('x')} ${first.join(' ')}`);
   }
-}
-
-main(process.argv.slice(2)).catch((error) => {
+  await model.close();
+} catch (error) {
   console.error(error instanceof ModelError ? `${error.name}: ${error.message}` : error);
   process.exitCode = 1;
-});
+}

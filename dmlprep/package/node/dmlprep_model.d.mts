@@ -1,0 +1,1 @@
+export * from './dmlprep_model.cjs';
