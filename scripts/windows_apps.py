@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -104,13 +106,13 @@ def headers(bed: Bed) -> Path:
     Raises:
         NotRun: no mirror has it.
     """
-    folder = bed.home / "headers"
+    folder = bed.home / f"headers-{SUITES[-1]}"
     if not (folder / _INCLUDE / "onnxruntime_c_api.h").is_file():
         here = mirror_of_this_system()
         try:
             expected = Expectation(datetime.now(UTC), lenient=here.lenient)
             mirror = Mirror(here.url, Source().keyring, expected, lambda *_: None)
-            package = mirror.archive(SUITES[0]).package(_HEADERS)
+            package = mirror.archive(SUITES[-1]).package(_HEADERS)
             if package is None:
                 raise NotRun(f"the mirror has no {_HEADERS}")
             with tempfile.TemporaryDirectory() as name:
@@ -163,11 +165,15 @@ def _libraries(here: Job, app: Path) -> Path:
     return libraries
 
 
+def _loader(app: Path) -> list[Path]:
+    return sorted(app.glob("dmlprep_model*.cpp"))
+
+
 def cpp(here: Job, app: Path) -> list[str]:
-    """Run the C++ samples, then check refusals, threads, a removed GPU, and copies between CPU and GPU."""
+    """Run the C++ samples, then the checks of all behaviours, and count copies between CPU and GPU."""
     names = sorted(file.name for file in app.iterdir() if file.is_file())
     libraries = _libraries(here, app)
-    compiled(here.bed, app / "sample.exe", [app / "dmlprep_model.cpp", app / "sample.cpp"])
+    compiled(here.bed, app / "sample.exe", [*_loader(app), app / "sample.cpp"])
     sample = r"C:\checkout\sample.exe"
     results = numbers(ran(here, sample, ".", "dml", "0"))
     if numbers(ran(here, sample, ".", "dml", "high_performance")) != results:
@@ -175,16 +181,17 @@ def cpp(here: Job, app: Path) -> list[str]:
     refused(here, sample, [".", "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     refused(here, sample, [".", "dml", "99"], "887A0002")
     found_here = [f"-I{app}", f"-I{_CHECKS}"]
-    compiled(here.bed, app / "checks.exe", [app / "dmlprep_model.cpp", _CHECKS / "checks.cpp"], *found_here)
-    removed = app / "removed"
-    removed.mkdir()
-    shutil.copyfile(libraries / "onnxruntime.dll", removed / "real.dll")
-    compiled(here.bed, removed / "onnxruntime.dll", [_CHECKS / "removed.cpp"], "-shared")
+    checks = [*_loader(app), _CHECKS / "checks.cpp"]
+    compiled(here.bed, app / "checks.exe", checks, *found_here, "-std=gnu++20")  # with std::span
+    stand_in = app / "stand_in"
+    stand_in.mkdir()
+    shutil.copyfile(libraries / "onnxruntime.dll", stand_in / "real.dll")
+    compiled(here.bed, stand_in / "onnxruntime.dll", [_CHECKS / "stand_in.cpp"], "-shared")
     direct3d = ("-ld3d12", "-ld3dcompiler_47")
-    compiled(here.bed, app / "gpu.exe", [app / "dmlprep_model.cpp", app / "sample_d3d12.cpp"], *direct3d)
+    compiled(here.bed, app / "gpu.exe", [*_loader(app), app / "sample_d3d12.cpp"], *direct3d)
     if numbers(ran(here, r"C:\checkout\gpu.exe", ".")) != results:
         raise Wrong(f"other numbers with buffers on the GPU: {here.output()}")
-    compiled(here.bed, app / "copies.exe", [app / "dmlprep_model.cpp", _CHECKS / "copies.cpp"], *found_here, *direct3d)
+    compiled(here.bed, app / "copies.exe", [*_loader(app), _CHECKS / "copies.cpp"], *found_here, *direct3d)
     for program, words in (("checks", names), ("copies", [])):
         output = ran(here, rf"C:\checkout\{program}.exe", *words)
         if output.splitlines()[-1:] != ["good"]:
@@ -192,18 +199,33 @@ def cpp(here: Job, app: Path) -> list[str]:
         if program == "copies":
             print(f"  copies: {' | '.join(output.splitlines()[:-1])}", flush=True)
     _by_cmake(here, app, results)
+    _add_original(app)
+    if ran(here, r"C:\checkout\checks.exe", "original").splitlines()[-1:] != ["good"]:
+        raise Wrong(here.output())
     return results
+
+
+def _add_original(app: Path) -> None:
+    """Add an original to a package, as a contract names it; here it is a copy of the prepared model."""
+    contract = json.loads((app / "model.json").read_bytes())
+    shutil.copyfile(app / "model.onnx", app / "original.onnx")
+    contract["files"]["original.onnx"] = contract["files"]["model.onnx"]
+    contract["original"] = {"file": "original.onnx", "data": []}
+    document = json.dumps(contract).encode()
+    (app / "model.json").write_bytes(document)
+    digest = f"{hashlib.sha256(document).hexdigest()}  model.json\n"
+    (app / "model.json.sha256").write_text(digest, encoding="utf-8", newline="\n")
 
 
 def cpp_buckets(here: Job, app: Path) -> list[str]:
     """Run the C++ samples for several sizes, and check how the loader chooses buckets."""
     _libraries(here, app)
-    loader = app / "dmlprep_model.cpp"
-    compiled(here.bed, app / "sample.exe", [loader, app / "sample.cpp"])
-    compiled(here.bed, app / "buckets.exe", [loader, _CHECKS / "buckets.cpp"], f"-I{app}", f"-I{_CHECKS}")
+    loader = _loader(app)
+    compiled(here.bed, app / "sample.exe", [*loader, app / "sample.cpp"])
+    compiled(here.bed, app / "buckets.exe", [*loader, _CHECKS / "buckets.cpp"], f"-I{app}", f"-I{_CHECKS}")
     sample = [r"C:\checkout\sample.exe", ".", "dml", "0"]
     results = of_buckets(here, sample, [r"C:\checkout\buckets.exe", ".", "grid.txt"])
-    compiled(here.bed, app / "gpu.exe", [loader, app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
+    compiled(here.bed, app / "gpu.exe", [*loader, app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
     sizes = ["height=20", "width=16"]
     expected = numbers(ran(here, *sample, *sizes))[1:]
     if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # the lines with the bucket come first

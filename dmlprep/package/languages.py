@@ -11,7 +11,8 @@ from dmlprep.core.errors import UsageError
 _LOADER = ("app_errors", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
 _PYTHON = {"sample.py": "sample", **{f"dmlprep_{name}.py": name for name in _LOADER}}
 _CPP = (
-    "dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
+    "dmlprep_model.h", "dmlprep_model.cpp", "dmlprep_model_contract.cpp", "dmlprep_model_runtime.cpp",
+    "dmlprep_model_parts.h", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
     "dmlprep_stage.cmake", "dmlprep_model-config.cmake",
 )  # fmt: skip
 

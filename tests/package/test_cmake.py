@@ -31,7 +31,15 @@ dmlprep_stage(app models/second "${CMAKE_SOURCE_DIR}/second")
 _PROGRAM = """#include <dmlprep_model.h>
 int main() {
     std::unique_ptr<dmlprep::Model> model;
-    return dmlprep::Model::load("models/first", {}, model) ? 0 : 1;
+    dmlprep::Status status = dmlprep::Model::load("models/first", {}, model);
+    std::vector<float> pixels(3 * 32 * 32);
+    dmlprep::Tensors outputs;
+    if (status)
+        status = model->run({{"pixel_values", dmlprep::Tensor::from(std::move(pixels), {1, 3, 32, 32})}}, outputs);
+    float sum = 0;
+    for (float score : outputs["logits"].as<float>())
+        sum += score;
+    return status && sum != 0 ? 0 : 1;
 }
 """
 
@@ -96,6 +104,23 @@ def test_it_builds_stages_installs_and_is_found(proved: Path, tmp_path: Path, in
     report = dmlprep.inspect_app(build)
     assert sorted(model.folder for model in report.models) == ["models/first", "models/second"]
     assert report.findings == []
+
+
+@pytest.mark.dml
+def test_it_is_found_in_its_own_folder(proved: Path, tmp_path: Path, include: str) -> None:
+    app, build, consumer = tmp_path / "app", tmp_path / "build", tmp_path / "consumer"
+    for folder in (app, consumer / "second"):
+        folder.parent.mkdir(exist_ok=True)
+        dmlprep.package_model(proved, out=folder, language="cpp", unproven=True)
+    (consumer / "CMakeLists.txt").write_text(_CONSUMER, encoding="utf-8")
+    (consumer / "app.cpp").write_text(_PROGRAM, encoding="utf-8")
+    put_libraries(tmp_path)
+    libraries = [f"-DONNXRUNTIME_DLL={tmp_path / _DLLS[0]}", f"-DDIRECTML_DLL={tmp_path / _DLLS[1]}"]
+    _configure(consumer, build, f"-Ddmlprep_model_DIR={app}", f"-DONNXRUNTIME_INCLUDE={include}", *libraries)
+    _cmake("--build", build)
+    assert {*_DLLS, "app.exe"} <= {p.name for p in build.iterdir()}
+    assert not list(build.rglob("sample*.exe"))
+    assert sorted(p.name for p in (build / "models" / "first").iterdir()) == sorted(_MODEL)
 
 
 def test_without_the_header_it_says_where_that_is(proved: Path, tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def test_native_targets_compile_the_loader_and_copy(packages: Path, tmp_path: Pa
         project = ElementTree.parse(_unpacked(file, tmp_path / f"in{loader}") / "build" / "native" / f"{_NAME}.targets")
         compiled = [one.get("Include") for one in project.iter(f"{_BUILD}ClCompile") if one.get("Include")]
         own = "$(MSBuildThisFileDirectory)..\\..\\app\\"
-        assert compiled == ([f"{own}dmlprep_model.cpp"] if loader else [])
+        sources = ["dmlprep_model.cpp", "dmlprep_model_contract.cpp", "dmlprep_model_runtime.cpp"]
+        assert compiled == ([f"{own}{name}" for name in sources] if loader else [])
         assert len(list(project.iter(f"{_BUILD}Contoso_Detector_File"))) == 4
         (copy,) = project.iter(f"{_BUILD}Copy")
         assert copy.get("DestinationFolder") == f"$(OutDir){_NAME}"

@@ -1,4 +1,4 @@
-// What the Direct3D 12 sample needs of Direct3D 12: a device, a queue, buffers, one shader at a time.
+// The Direct3D 12 of the sample: a device, a queue, buffers, and shaders before and after the model.
 #pragma once
 
 #include "dmlprep_model.h"
@@ -6,6 +6,7 @@
 #include <d3d12.h>
 #include <d3dcompiler.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -43,40 +44,109 @@ inline int failed(const char* what) {
     return 1;
 }
 
-// Shaders write words of 32 bits: "i" is the place of the word that is computed, "s" is the buffer that is read.
+// A shader writes words of 32 bits: it has a function "uint word(uint i)" that returns word number i of its buffer, and can
+// read the buffer "s". An app has them as files, compiled by fxc when it is built.
 
-// The words of an input with the numbers of example() in sample.cpp; empty for a type that this sample has no shader for.
-inline std::string example_words(const dmlprep::TensorInfo& info) {
-    const double low = info.has_range ? info.low : 0, span = info.has_range ? info.high - info.low : 1;
-    const auto text = [](double number) {
-        char digits[32];
-        std::snprintf(digits, sizeof digits, "%.9g", number);
-        return std::string(digits);
-    };
-    const auto whole = [&](const std::string& place) {
-        return info.has_range ? "(uint(" + text(low) + ") + ((" + place + ") * 2654435761u >> 24) % uint(" + text(span + 1) + "))"
-                              : "((" + place + ") % 2)";
-    };
-    switch (info.type) {
-    case dmlprep::Type::float32: return "asuint(" + text(low) + " + float(i % 101 * 37 % 101) / 101.0f * " + text(span) + ")";
-    case dmlprep::Type::int32:
-    case dmlprep::Type::uint32: return whole("i");
-    case dmlprep::Type::boolean:
-    case dmlprep::Type::uint8: {
-        std::string words;
-        for (int byte = 0; byte < 4; ++byte)
-            words += (byte ? " | " : "") + whole("i * 4 + " + std::to_string(byte)) + " << " + std::to_string(8 * byte);
-        return words;
-    }
-    default: return {};
-    }
+// A picture as an app has it on the GPU, and its way into an input of the model.
+struct Picture {
+    unsigned pixels = 0, channels = 0;
+    bool planes = false;        // NCHW: first all red, then all green ...; otherwise NHWC: pixel by pixel
+    bool blue_first = false;
+    float black = 0, white = 1; // the numbers of the input for bytes of 0 and `bright`
+    float bright = 255;
+};
+
+inline std::string number(double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.9g", value);
+    return digits;
 }
 
-// Each number of an output doubled; words of other types as they are.
-inline const char* doubled_words(dmlprep::Type type) {
-    return type == dmlprep::Type::float32   ? "asuint(asfloat(s.Load(i * 4)) * 2.0f)"
-           : type == dmlprep::Type::int32 ? "s.Load(i * 4) * 2"
-                                            : "s.Load(i * 4)";
+// The picture that fits an input of float32 or bytes with 1, 3 or 4 channels; false for other inputs.
+inline bool picture_of(const dmlprep::TensorInfo& info, Picture& picture) {
+    if (info.shape.size() != 4 || info.shape[0] != 1 || info.bytes == 0)
+        return false;
+    picture.planes = info.layout.empty() ? info.shape[1] <= 4 : info.layout == "NCHW";
+    picture.channels = static_cast<unsigned>(info.shape[picture.planes ? 1 : 3]);
+    const auto count = static_cast<unsigned>(info.shape[1] * info.shape[2] * info.shape[3]);
+    picture.pixels = count / std::max(picture.channels, 1u);
+    picture.blue_first = info.colour.rfind("bgr", 0) == 0;
+    picture.black = static_cast<float>(info.has_range ? info.low : 0);
+    picture.white = static_cast<float>(info.has_range ? info.high : 1);
+    const bool counts = picture.channels == 1 || picture.channels == 3 || picture.channels == 4;
+    return counts && (info.type == dmlprep::Type::float32 || (info.type == dmlprep::Type::uint8 && info.meaning == "picture"));
+}
+
+// Pre-processing on the GPU: from a picture of 4 bytes a pixel (red, green, blue, alpha) to the model's input. An app puts its
+// own mean and deviation here.
+inline std::string picture_shader(const Picture& picture, dmlprep::Type type) {
+    std::string text = "static const uint pixels = " + std::to_string(picture.pixels) +
+                       ", channels = " + std::to_string(picture.channels) +
+                       ";\nstatic const bool planes = " + (picture.planes ? "true" : "false") +
+                       ", blue_first = " + (picture.blue_first ? "true" : "false") +
+                       ";\nstatic const float black = " + number(picture.black) +
+                       ", span = " + number(picture.white - picture.black) + ", bright = " + number(picture.bright) + ";\n";
+    text += R"hlsl(
+uint byte_of(uint i) {  // of element i of the input
+    uint channel = planes ? i / pixels : i % channels, pixel = planes ? i % pixels : i / channels;
+    if (blue_first && channel < 3) channel = 2 - channel;
+    return s.Load(pixel * 4) >> (8 * channel) & 255;
+}
+)hlsl";
+    return text + (type == dmlprep::Type::float32
+                       ? "uint word(uint i) { return asuint(black + float(byte_of(i)) / bright * span); }"
+                       : "uint word(uint i) { i *= 4; return byte_of(i) | byte_of(i + 1) << 8 | byte_of(i + 2) << 16 | "
+                         "byte_of(i + 3) << 24; }");
+}
+
+// The picture whose input has the numbers of example() in sample.cpp, so that both samples print the same.
+inline std::vector<std::uint8_t> example_picture(Picture& picture, dmlprep::Type type) {
+    if (type == dmlprep::Type::float32)
+        picture.bright = 101;
+    std::vector<std::uint8_t> bytes(std::size_t(4) * (picture.pixels + 3), 255);  // the last word of an input can begin 3 later
+    for (unsigned i = 0; i < picture.pixels * picture.channels; ++i) {
+        unsigned channel = picture.planes ? i / picture.pixels : i % picture.channels;
+        const unsigned pixel = picture.planes ? i % picture.pixels : i / picture.channels;
+        if (picture.blue_first && channel < 3)
+            channel = 2 - channel;
+        bytes[4 * pixel + channel] =
+            static_cast<std::uint8_t>(type == dmlprep::Type::float32 ? i % 101 * 37 % 101 : i * 2654435761u >> 24);
+    }
+    return bytes;
+}
+
+// For an input that is no picture: a shader that makes the numbers of example(); empty for a type that it has no words for.
+inline std::string example_shader(const dmlprep::TensorInfo& info) {
+    const double low = info.has_range ? info.low : 0, span = info.has_range ? info.high - info.low : 1;
+    const auto whole = [&](const std::string& place) {
+        return info.has_range
+                   ? "(uint(" + number(low) + ") + ((" + place + ") * 2654435761u >> 24) % uint(" + number(span + 1) + "))"
+                   : "((" + place + ") % 2)";
+    };
+    std::string words;
+    switch (info.type) {
+    case dmlprep::Type::float32:
+        words = "asuint(" + number(low) + " + float(i % 101 * 37 % 101) / 101.0f * " + number(span) + ")";
+        break;
+    case dmlprep::Type::int32:
+    case dmlprep::Type::uint32: words = whole("i"); break;
+    case dmlprep::Type::boolean:
+    case dmlprep::Type::uint8:
+        for (int byte = 0; byte < 4; ++byte)
+            words += (byte ? " | " : "") + whole("i * 4 + " + std::to_string(byte)) + " << " + std::to_string(8 * byte);
+        break;
+    default: return {};
+    }
+    return "uint word(uint i) { return " + words + "; }";
+}
+
+// Post-processing: each number of an output doubled; words of other types as they are.
+inline std::string doubled_shader(dmlprep::Type type) {
+    return std::string("uint word(uint i) { return ") +
+           (type == dmlprep::Type::float32 ? "asuint(asfloat(s.Load(i * 4)) * 2.0f)"
+            : type == dmlprep::Type::int32 ? "s.Load(i * 4) * 2"
+                                           : "s.Load(i * 4)") +
+           "; }";
 }
 
 class Gpu {
@@ -103,19 +173,36 @@ public:
         desc.Layout = D3D12_TEXTURE_LAYOUT_ROW_MAJOR;
         const bool own = type == D3D12_HEAP_TYPE_DEFAULT;
         desc.Flags = own ? D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS : D3D12_RESOURCE_FLAG_NONE;
-        const auto state = own ? D3D12_RESOURCE_STATE_UNORDERED_ACCESS : D3D12_RESOURCE_STATE_COPY_DEST;
+        const auto state = own                              ? D3D12_RESOURCE_STATE_UNORDERED_ACCESS
+                           : type == D3D12_HEAP_TYPE_UPLOAD ? D3D12_RESOURCE_STATE_GENERIC_READ
+                                                            : D3D12_RESOURCE_STATE_COPY_DEST;
         return SUCCEEDED(device->CreateCommittedResource(&heap, D3D12_HEAP_FLAG_NONE, &desc, state, nullptr,
                                                          __uuidof(ID3D12Resource), made.any()));
     }
 
-    // Set each word of a buffer to an expression of its place i and, where there is one, of a source.
-    bool dispatch(const std::string& expression, ID3D12Resource* target, std::size_t words, ID3D12Resource* source = nullptr) {
+    // Put bytes from the CPU into a buffer: an app does it once, or has its pictures on the GPU already.
+    bool upload(const std::vector<std::uint8_t>& bytes, ID3D12Resource* target) {
+        Com<ID3D12Resource> copy;
+        void* data = nullptr;
+        if (!buffer(bytes.size(), D3D12_HEAP_TYPE_UPLOAD, copy) || FAILED(copy->Map(0, nullptr, &data)))
+            return false;
+        std::memcpy(data, bytes.data(), bytes.size());
+        copy->Unmap(0, nullptr);
+        return recorded([&](ID3D12GraphicsCommandList* list) {
+            moved(list, target, D3D12_RESOURCE_STATE_UNORDERED_ACCESS, D3D12_RESOURCE_STATE_COPY_DEST);
+            list->CopyBufferRegion(target, 0, copy.get(), 0, bytes.size());
+            moved(list, target, D3D12_RESOURCE_STATE_COPY_DEST, D3D12_RESOURCE_STATE_UNORDERED_ACCESS);
+        });
+    }
+
+    // Run a shader for all words of a buffer. It can read a source.
+    bool dispatch(const std::string& shader, ID3D12Resource* target, std::size_t words, ID3D12Resource* source = nullptr) {
         constexpr std::size_t group = 64, row = 65535;  // threads; groups that a dispatch has at most in one dimension
         const std::string text =
             "RWByteAddressBuffer v : register(u0); ByteAddressBuffer s : register(t0);\n"
-            "cbuffer c : register(b0) { uint n; };\n"
-            "[numthreads(64, 1, 1)] void main(uint3 id : SV_DispatchThreadID) {\n"
-            "uint i = id.y * 4194240 + id.x; if (i < n) v.Store(i * 4, " + expression + "); }";
+            "cbuffer c : register(b0) { uint n; };\n" + shader +
+            "\n[numthreads(64, 1, 1)] void main(uint3 id : SV_DispatchThreadID) {\n"
+            "uint i = id.y * 4194240 + id.x; if (i < n) v.Store(i * 4, word(i)); }";
         const std::size_t groups = (words + group - 1) / group;
         Com<ID3DBlob> code, errors, signature;
         if (FAILED(D3DCompile(text.data(), text.size(), nullptr, nullptr, nullptr, "main", "cs_5_0", 0, 0, code.out(),

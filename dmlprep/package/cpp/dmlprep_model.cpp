@@ -1,56 +1,20 @@
-// See dmlprep_model.h. Link with dxgi and bcrypt; onnxruntime.dll is loaded from the program's own folder, never from
-// System32, which has an old one.
-#define NOMINMAX
-#define WIN32_LEAN_AND_MEAN
-#include "dmlprep_model.h"
-
-#include <windows.h>
-#include <bcrypt.h>
-#if defined(__MINGW32__)
-#define WIDL_EXPLICIT_AGGREGATE_RETURNS  // GetDesc, as Windows has it
-#endif
-#include <d3d12.h>
-#include <dxgi1_6.h>
-#include <onnxruntime_c_api.h>
+// See dmlprep_model.h. Compile with dmlprep_model_contract.cpp and dmlprep_model_runtime.cpp; link with dxgi and bcrypt.
+#include "dmlprep_model_parts.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <fstream>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 namespace dmlprep {
+
+using namespace detail;
+
 namespace {
 
-constexpr char contract_name[] = "model.json";
-constexpr char digest_name[] = "model.json.sha256";
 constexpr int contract_format = 1;
-
-// Inside this file errors are thrown; none leaves it.
-struct Error : std::exception {
-    explicit Error(Status found) : status(std::move(found)) {}
-    const char* what() const noexcept override { return status.message.c_str(); }
-    Status status;
-};
-
-[[noreturn]] void fail(Code code, std::string message) { throw Error({code, std::move(message), {}}); }
-
-[[noreturn]] void damaged(const std::string& file, const std::string& what) {
-    throw Error({Code::package_damaged, file + " " + what + ": repair the installation", file});
-}
-
-// Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions.
-std::recursive_mutex& one_at_a_time() {
-    static std::recursive_mutex mutex;
-    return mutex;
-}
 
 template <class Work>
 Status guarded(Work&& work) noexcept {
@@ -67,533 +31,6 @@ Status guarded(Work&& work) noexcept {
         return {Code::failed, "an unknown error", {}};
     }
 }
-
-// ---- JSON: as much of it as a contract has ----
-
-struct Json {
-    enum Kind { null, boolean, number, text, list, object } kind = null;
-    double value = 0;
-    std::string string;
-    std::vector<Json> items;
-    std::vector<std::pair<std::string, Json>> members;
-
-    const Json& operator[](const char* name) const {
-        for (const auto& member : members)
-            if (member.first == name)
-                return member.second;
-        damaged(contract_name, std::string("has no ") + name);
-    }
-
-    // Null where there is none, for what older contracts do not have.
-    const Json& or_null(const char* name) const {
-        static const Json nothing;
-        for (const auto& member : members)
-            if (member.first == name)
-                return member.second;
-        return nothing;
-    }
-};
-
-class JsonReader {
-public:
-    explicit JsonReader(const std::string& text) : at_(text.data()), end_(text.data() + text.size()) {}
-
-    Json document() {
-        Json found = value(0);
-        if (peek() != 0)
-            bad();
-        return found;
-    }
-
-private:
-    static constexpr int deepest = 32;
-
-    [[noreturn]] static void bad() { damaged(contract_name, "is not JSON"); }
-
-    char peek() {
-        while (at_ < end_ && std::strchr(" \t\r\n", *at_))
-            ++at_;
-        return at_ < end_ ? *at_ : 0;
-    }
-
-    bool taken(char wanted) {
-        if (peek() != wanted)
-            return false;
-        ++at_;
-        return true;
-    }
-
-    bool word(const char* wanted) {
-        const std::size_t length = std::strlen(wanted);
-        if (static_cast<std::size_t>(end_ - at_) < length || std::strncmp(at_, wanted, length) != 0)
-            return false;
-        at_ += length;
-        return true;
-    }
-
-    Json value(int depth) {
-        Json found;
-        if (depth > deepest)
-            bad();
-        const char first = peek();
-        if (first == '{' || first == '[') {
-            ++at_;
-            const char last = first == '{' ? '}' : ']';
-            found.kind = first == '{' ? Json::object : Json::list;
-            while (!taken(last)) {
-                if ((found.members.size() || found.items.size()) && !taken(','))
-                    bad();
-                if (first == '{') {
-                    peek();
-                    std::string name = quoted();
-                    if (!taken(':'))
-                        bad();
-                    found.members.emplace_back(std::move(name), value(depth + 1));
-                } else {
-                    found.items.push_back(value(depth + 1));
-                }
-            }
-        } else if (first == '"') {
-            found.kind = Json::text;
-            found.string = quoted();
-        } else if (word("true") || word("false")) {
-            found.kind = Json::boolean;
-            found.value = first == 't';
-        } else if (!word("null")) {
-            found.kind = Json::number;
-            const std::string digits(at_, std::find_if(at_, end_, [](char c) { return !std::strchr("+-.0123456789eE", c); }));
-            char* rest = nullptr;
-            found.value = std::strtod(digits.c_str(), &rest);
-            if (digits.empty() || *rest)
-                bad();
-            at_ += digits.size();
-        }
-        return found;
-    }
-
-    unsigned hex4() {
-        unsigned found = 0;
-        for (int i = 0; i < 4; ++i, ++at_) {
-            if (at_ >= end_ || !std::isxdigit(static_cast<unsigned char>(*at_)))
-                bad();
-            found = found * 16 + static_cast<unsigned>(std::isdigit(static_cast<unsigned char>(*at_)) ? *at_ - '0' : (*at_ | 32) - 'a' + 10);
-        }
-        return found;
-    }
-
-    std::string quoted() {
-        std::string found;
-        if (at_ >= end_ || *at_++ != '"')
-            bad();
-        while (true) {
-            if (at_ >= end_)
-                bad();
-            const char c = *at_++;
-            if (c == '"')
-                return found;
-            if (c != '\\') {
-                found += c;
-                continue;
-            }
-            if (at_ >= end_)
-                bad();
-            const char escape = *at_++;
-            static constexpr char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-            if (const char* place = std::strchr(from, escape); place && escape) {
-                found += to[place - from];
-            } else if (escape == 'u') {
-                unsigned point = hex4();
-                if (point >= 0xD800 && point < 0xDC00 && word("\\u"))
-                    point = 0x10000 + ((point - 0xD800) << 10) + (hex4() - 0xDC00);
-                append_utf8(found, point);
-            } else {
-                bad();
-            }
-        }
-    }
-
-    static void append_utf8(std::string& text, unsigned point) {
-        if (point < 0x80) {
-            text += static_cast<char>(point);
-            return;
-        }
-        const int more = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-        text += static_cast<char>((0xF00 >> more & 0xFF) | point >> 6 * more);
-        for (int i = more - 1; i >= 0; --i)
-            text += static_cast<char>(0x80 | (point >> 6 * i & 0x3F));
-    }
-
-    const char* at_;
-    const char* end_;
-};
-
-// ---- Windows ----
-
-std::wstring wide(const std::string& text) {
-    const int length = MultiByteToWideChar(CP_UTF8, 0, text.data(), static_cast<int>(text.size()), nullptr, 0);
-    std::wstring found(static_cast<std::size_t>(length), L'\0');
-    MultiByteToWideChar(CP_UTF8, 0, text.data(), static_cast<int>(text.size()), found.data(), length);
-    return found;
-}
-
-std::string narrow(const wchar_t* text) {
-    const int length = WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr);
-    std::string found(static_cast<std::size_t>(std::max(length, 1)), '\0');
-    WideCharToMultiByte(CP_UTF8, 0, text, -1, found.data(), length, nullptr, nullptr);
-    found.resize(found.size() - 1);
-    return found;
-}
-
-class Sha256 {
-public:
-    Sha256() {
-        if (BCryptOpenAlgorithmProvider(&algorithm_, BCRYPT_SHA256_ALGORITHM, nullptr, 0) < 0 ||
-            BCryptCreateHash(algorithm_, &hash_, nullptr, 0, nullptr, 0, 0) < 0)
-            fail(Code::failed, "Windows has no SHA-256");
-    }
-    ~Sha256() {
-        if (hash_)
-            BCryptDestroyHash(hash_);
-        if (algorithm_)
-            BCryptCloseAlgorithmProvider(algorithm_, 0);
-    }
-    Sha256(const Sha256&) = delete;
-    Sha256& operator=(const Sha256&) = delete;
-
-    void add(const void* data, std::size_t size) {
-        auto* at = static_cast<const unsigned char*>(data);
-        while (size) {
-            const ULONG piece = static_cast<ULONG>(std::min<std::size_t>(size, 1u << 30));
-            if (BCryptHashData(hash_, const_cast<PUCHAR>(at), piece, 0) < 0)
-                fail(Code::failed, "SHA-256 failed");
-            at += piece;
-            size -= piece;
-        }
-    }
-
-    std::string hex() {
-        unsigned char raw[32];
-        if (BCryptFinishHash(hash_, raw, sizeof raw, 0) < 0)
-            fail(Code::failed, "SHA-256 failed");
-        std::string found;
-        for (unsigned char byte : raw) {
-            found += "0123456789abcdef"[byte >> 4];
-            found += "0123456789abcdef"[byte & 15];
-        }
-        return found;
-    }
-
-private:
-    BCRYPT_ALG_HANDLE algorithm_ = nullptr;
-    BCRYPT_HASH_HANDLE hash_ = nullptr;
-};
-
-// The part of DirectML.h and dml_provider_factory.h that is needed; both are fixed interfaces, and not in every SDK.
-constexpr GUID iid_dml_device = {0x6dbd6437, 0x96fd, 0x423f, {0xa9, 0x8c, 0xae, 0x5e, 0x7c, 0x2a, 0x57, 0x3f}};
-constexpr unsigned feature_level_2_0 = 0x2000;  // DML_FEATURE_LEVEL_2_0: the least that is asked for
-using CreateDmlDevice = HRESULT(WINAPI*)(ID3D12Device*, unsigned flags, unsigned level, const GUID&, void**);
-
-struct DmlApi {
-    OrtStatus*(ORT_API_CALL* append)(OrtSessionOptions*, int device_id);
-    OrtStatus*(ORT_API_CALL* append_own)(OrtSessionOptions*, IUnknown* dml_device, ID3D12CommandQueue*);
-    OrtStatus*(ORT_API_CALL* create_allocation)(ID3D12Resource*, void** allocation);
-    OrtStatus*(ORT_API_CALL* free_allocation)(void* allocation);
-    OrtStatus*(ORT_API_CALL* resource_of)(OrtAllocator*, void* allocation, ID3D12Resource**);
-};
-
-template <class Interface>
-class Com {
-public:
-    Com() = default;
-    ~Com() {
-        if (pointer_)
-            pointer_->Release();
-    }
-    Com(const Com&) = delete;
-    Com& operator=(const Com&) = delete;
-    Interface* operator->() const { return pointer_; }
-    explicit operator bool() const { return pointer_ != nullptr; }
-    void** out() { return reinterpret_cast<void**>(&pointer_); }
-    Interface* get() const { return pointer_; }
-
-private:
-    Interface* pointer_ = nullptr;
-};
-
-struct Adapter {
-    int number;
-    std::string name;
-    unsigned vendor;
-    LUID luid;
-    bool software;
-};
-
-std::vector<Adapter> adapters(IDXGIFactory1* factory) {
-    std::vector<Adapter> found;
-    for (UINT number = 0;; ++number) {
-        Com<IDXGIAdapter1> adapter;
-        DXGI_ADAPTER_DESC1 desc{};
-        if (FAILED(factory->EnumAdapters1(number, reinterpret_cast<IDXGIAdapter1**>(adapter.out()))))
-            return found;
-        if (SUCCEEDED(adapter->GetDesc1(&desc)))
-            found.push_back({static_cast<int>(number), narrow(desc.Description), desc.VendorId, desc.AdapterLuid,
-                             (desc.Flags & DXGI_ADAPTER_FLAG_SOFTWARE) != 0});
-    }
-}
-
-std::string lower(std::string text) {
-    for (char& c : text)
-        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-}
-
-int adapter_by_preference(IDXGIFactory1* factory, const std::vector<Adapter>& there, Preference preference) {
-    Com<IDXGIFactory6> newer;
-    if (FAILED(factory->QueryInterface(__uuidof(IDXGIFactory6), newer.out())))
-        fail(Code::adapter_missing, "this Windows does not order adapters by preference: choose a number");
-    const auto wanted = preference == Preference::high_performance ? DXGI_GPU_PREFERENCE_HIGH_PERFORMANCE
-                                                                   : DXGI_GPU_PREFERENCE_MINIMUM_POWER;
-    for (UINT place = 0;; ++place) {
-        Com<IDXGIAdapter1> adapter;
-        DXGI_ADAPTER_DESC1 desc{};
-        if (FAILED(newer->EnumAdapterByGpuPreference(place, wanted, __uuidof(IDXGIAdapter1), adapter.out())))
-            fail(Code::adapter_missing, "DXGI names no GPU for this preference");
-        if (FAILED(adapter->GetDesc1(&desc)))
-            continue;
-        for (const Adapter& one : there)
-            if (!one.software && std::memcmp(&one.luid, &desc.AdapterLuid, sizeof(LUID)) == 0)
-                return one.number;
-    }
-}
-
-int adapter_number(const Options& options) {
-    if (options.adapter_name.empty() && options.preference == Preference::none)
-        return options.adapter;
-    Com<IDXGIFactory1> factory;
-    if (FAILED(CreateDXGIFactory1(__uuidof(IDXGIFactory1), factory.out())))
-        fail(Code::adapter_missing, "DXGI does not answer");
-    IDXGIFactory1* own = factory.get();
-    const std::vector<Adapter> there = adapters(own);
-    if (options.adapter_name.empty())
-        return adapter_by_preference(own, there, options.preference);
-    // PCI ids of the PCI-SIG's list; Qualcomm's drivers for Windows give the ACPI id "QCOM".
-    static const std::map<std::string, std::vector<unsigned>> vendors = {
-        {"nvidia", {0x10DE}}, {"amd", {0x1002, 0x1022}}, {"intel", {0x8086}}, {"qualcomm", {0x4D4F4351, 0x5143}}};
-    const std::string wanted = lower(options.adapter_name);
-    const auto vendor = vendors.find(wanted);
-    std::vector<int> matching;
-    std::string listed;
-    for (const Adapter& one : there) {
-        listed += (listed.empty() ? "" : ", ") + std::to_string(one.number) + " " + one.name;
-        const bool fits = vendor != vendors.end()
-                              ? std::count(vendor->second.begin(), vendor->second.end(), one.vendor) > 0
-                              : lower(one.name).find(wanted) != std::string::npos;
-        if (fits)
-            matching.push_back(one.number);
-    }
-    if (matching.size() != 1)
-        fail(Code::adapter_missing, std::to_string(matching.size()) + " adapters match '" + options.adapter_name +
-                                        "'; there are: " + listed);
-    return matching.front();
-}
-
-// ---- ONNX Runtime ----
-
-const OrtApi* api = nullptr;
-std::string runtime_version;
-
-[[noreturn]] void translated(const std::string& text) {
-    for (const char* code : {"887A0005", "887A0006", "887A0007", "887A0020"})
-        if (text.find(code) != std::string::npos)
-            fail(Code::device_removed,
-                 std::string("the GPU stopped answering (") + code +
-                     "): close other programs that use it, wait a second and call reopen(). If it happens again, use "
-                     "smaller inputs, disable_metacommands or another driver, or reopen(Device::cpu)");
-    for (const char* sign : {"8007000E", "bad allocation", "Failed to allocate memory"})
-        if (text.find(sign) != std::string::npos)
-            fail(Code::out_of_memory, std::string("out of memory (") + sign +
-                                          "): free other models, use smaller inputs, then call reopen(); or "
-                                          "reopen(Device::cpu)");
-    for (const char* code : {"887A0002", "887A0004", "C0262002"})
-        if (text.find(code) != std::string::npos)
-            fail(Code::adapter_missing,
-                 std::string("the adapter cannot be used (") + code + "): choose another, or install its driver");
-    fail(Code::failed, text);
-}
-
-void check(OrtStatus* status) {
-    if (!status)
-        return;
-    const std::string text = api->GetErrorMessage(status);
-    api->ReleaseStatus(status);
-    translated(text);
-}
-
-template <class Object>
-class Owned {
-public:
-    using Release = void(ORT_API_CALL*)(Object*);
-    explicit Owned(Release release) : release_(release) {}
-    ~Owned() { reset(); }
-    Owned(const Owned&) = delete;
-    Owned& operator=(const Owned&) = delete;
-    Object** out() {
-        reset();
-        return &object_;
-    }
-    Object* get() const { return object_; }
-    void reset() {
-        if (object_)
-            release_(std::exchange(object_, nullptr));
-    }
-
-private:
-    Release release_;
-    Object* object_ = nullptr;
-};
-
-std::filesystem::path own_folder() {
-    std::wstring name(MAX_PATH, L'\0');
-    while (true) {
-        const DWORD length = GetModuleFileNameW(nullptr, name.data(), static_cast<DWORD>(name.size()));
-        if (length < name.size()) {
-            name.resize(length);
-            return std::filesystem::path(name).parent_path();
-        }
-        name.resize(name.size() * 2);
-    }
-}
-
-OrtEnv* environment(const std::filesystem::path& chosen) {
-    static OrtEnv* made = nullptr;  // as long as the process: ONNX Runtime has one
-    if (made)
-        return made;
-    const std::filesystem::path folder = std::filesystem::absolute(chosen.empty() ? own_folder() : chosen);
-    // ONNX Runtime asks for DirectML.dll by its name alone: the one beside it must be in memory before.
-    LoadLibraryExW((folder / L"DirectML.dll").c_str(), nullptr, LOAD_WITH_ALTERED_SEARCH_PATH);
-    const std::filesystem::path file = folder / L"onnxruntime.dll";
-    HMODULE library = LoadLibraryExW(file.c_str(), nullptr, LOAD_WITH_ALTERED_SEARCH_PATH);
-    if (!library)
-        fail(Code::runtime_missing, "no onnxruntime.dll can be loaded from " + narrow(folder.c_str()) +
-                                        ": put it there with DirectML.dll, both of Microsoft.ML.OnnxRuntime.DirectML");
-    using GetBase = const OrtApiBase*(ORT_API_CALL*)();
-    const auto base = reinterpret_cast<GetBase>(reinterpret_cast<void*>(GetProcAddress(library, "OrtGetApiBase")));
-    if (!base)
-        fail(Code::runtime_missing, "onnxruntime.dll is not ONNX Runtime");
-    runtime_version = base()->GetVersionString();
-    const OrtApi* found = base()->GetApi(ORT_API_VERSION);
-    if (!found)
-        fail(Code::runtime_missing, "onnxruntime.dll is " + runtime_version + ", older than the headers of this program");
-    api = found;
-    check(api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "dmlprep", &made));
-    return made;
-}
-
-const DmlApi& dml_api() {
-    const void* found = nullptr;
-    check(api->GetExecutionProviderApi("DML", ORT_API_VERSION, &found));
-    return *static_cast<const DmlApi*>(found);
-}
-
-// DirectML on the app's own device and queue.
-void append_own_device(OrtSessionOptions* settings, const Options& options) {
-    if (!options.d3d12_device || !options.d3d12_queue)
-        fail(Code::bad_input, "a device and a queue go together");
-    if (options.disable_metacommands)
-        fail(Code::bad_input, "metacommands cannot be switched off on a device of the app");
-    HMODULE library = LoadLibraryW(L"DirectML.dll");  // the one that is in memory already
-    const auto create = library ? reinterpret_cast<CreateDmlDevice>(reinterpret_cast<void*>(GetProcAddress(library, "DMLCreateDevice1"))) : nullptr;
-    if (!create)
-        fail(Code::runtime_missing, "DirectML.dll has no DMLCreateDevice1: put the one of the package next to onnxruntime.dll");
-    Com<IUnknown> device;
-    const HRESULT result = create(options.d3d12_device, 0, feature_level_2_0, iid_dml_device, device.out());
-    if (FAILED(result)) {
-        char code[16];
-        std::snprintf(code, sizeof code, "%08lX", static_cast<unsigned long>(result));
-        translated(std::string("DMLCreateDevice1 failed: ") + code);
-    }
-    check(dml_api().append_own(settings, device.get(), options.d3d12_queue));  // keeps references of its own
-}
-
-struct TypeRow {
-    const char* name;
-    Type type;
-    ONNXTensorElementDataType element;
-    std::size_t size;
-};
-
-constexpr TypeRow types[] = {
-    {"float16", Type::float16, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, 2},
-    {"float32", Type::float32, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, 4},
-    {"float64", Type::float64, ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, 8},
-    {"int8", Type::int8, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8, 1},
-    {"int16", Type::int16, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16, 2},
-    {"int32", Type::int32, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, 4},
-    {"int64", Type::int64, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, 8},
-    {"uint8", Type::uint8, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, 1},
-    {"uint16", Type::uint16, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16, 2},
-    {"uint32", Type::uint32, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32, 4},
-    {"uint64", Type::uint64, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64, 8},
-    {"bool", Type::boolean, ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, 1},
-};
-
-const TypeRow& row_of(Type type) {
-    for (const TypeRow& row : types)
-        if (row.type == type)
-            return row;
-    fail(Code::bad_input, "a tensor has no element type");
-}
-
-TensorInfo tensor_info(const Json& one) {
-    TensorInfo found;
-    found.name = one["name"].string;
-    for (const TypeRow& row : types)
-        if (one["type"].string == row.name)
-            found.type = row.type;
-    if (found.type == Type::none)
-        fail(Code::failed, "'" + found.name + "' is " + one["type"].string + ", which this loader does not support");
-    for (const Json& size : one["shape"].items) {
-        found.shape.push_back(size.kind == Json::number ? static_cast<std::int64_t>(size.value) : -1);
-        found.free_names.push_back(size.kind == Json::number ? std::string() : size.string);
-    }
-    found.layout = one["layout"].string;
-    found.meaning = one.or_null("meaning").string;
-    found.colour = one.or_null("picture").or_null("colour").string;
-    const std::vector<Json>& range = one.or_null("range").items;
-    found.has_range = range.size() == 2;
-    if (found.has_range) {
-        found.low = range[0].value;
-        found.high = range[1].value;
-    }
-    found.bytes = static_cast<std::size_t>(one["bytes"].value);
-    found.gpu_bytes = static_cast<std::size_t>(one["gpu_bytes"].value);
-    return found;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string found;
-    for (std::int64_t size : shape)
-        found += (found.empty() ? "" : " x ") + (size < 0 ? std::string("?") : std::to_string(size));
-    return found.empty() ? "a scalar" : found;
-}
-
-bool older(const std::string& version, const std::string& least) {
-    unsigned have[2] = {}, want[2] = {};
-    std::sscanf(version.c_str(), "%u.%u", &have[0], &have[1]);
-    std::sscanf(least.c_str(), "%u.%u", &want[0], &want[1]);
-    return std::lexicographical_compare(have, have + 2, want, want + 2);
-}
-
-}  // namespace
-
-std::size_t size_of(Type type) noexcept {
-    for (const TypeRow& row : types)
-        if (row.type == type)
-            return row.size;
-    return 0;
-}
-
-namespace {
 
 // A buffer of the app as ONNX Runtime sees it.
 class Bound {
@@ -638,14 +75,16 @@ public:
     Loaded(const Loaded&) = delete;
     Loaded& operator=(const Loaded&) = delete;
 
+    std::string evidence;
+
     OrtSession** out() { return session_.out(); }
     OrtSession* session() const { return session_.get(); }
 
-    // The GPU may still work on the buffers of the last run.
+    // Waits for the GPU, which may still work on the buffers of the last run.
     void settle() {
         if (in_flight_ && binding_)
             if (OrtStatus* status = api->SynchronizeBoundOutputs(binding_->get()))
-                api->ReleaseStatus(status);  // a GPU that went away works on nothing
+                api->ReleaseStatus(status);  // a removed GPU has no work
         in_flight_ = false;
     }
 
@@ -669,70 +108,44 @@ public:
     }
 
 private:
-    // What is bound goes before the session that it is bound to: members go from the last to the first.
+    // Buffers are released before their session: members go from the last to the first.
     Owned<OrtSession> session_;
     std::map<std::string, std::unique_ptr<Bound>> bound_;
     std::optional<Owned<OrtIoBinding>> binding_;
     bool in_flight_ = false;
 };
 
-double elements(const Json& bucket) {
-    double found = 1;
-    for (const auto& [name, size] : bucket["sizes"].members)
-        found *= size.value;
-    return found;
+// The values of a run, which outputs keep.
+struct Values {
+    explicit Values(std::size_t count) : all(count, nullptr) {}
+    ~Values() {
+        for (OrtValue* one : all)
+            if (one)
+                api->ReleaseValue(one);
+    }
+    Values(const Values&) = delete;
+    Values& operator=(const Values&) = delete;
+    std::vector<OrtValue*> all;
+};
+
+Tensor output_of(const TensorInfo& info, const std::shared_ptr<Values>& values, OrtValue* value) {
+    Owned<OrtTensorTypeAndShapeInfo> facts(api->ReleaseTensorTypeAndShapeInfo);
+    check(api->GetTensorTypeAndShape(value, facts.out()));
+    std::size_t rank = 0, count = 0;
+    check(api->GetDimensionsCount(facts.get(), &rank));
+    check(api->GetTensorShapeElementCount(facts.get(), &count));
+    Shape shape(rank);
+    check(api->GetDimensions(facts.get(), shape.data(), rank));
+    void* data = nullptr;
+    check(api->GetTensorMutableData(value, &data));
+    return Tensor(info.type, std::move(shape), values, data, count * size_of(info.type));
 }
 
-template <class Names>
-std::string listed(const Names& all) {
-    std::string found;
-    for (const std::string& one : all)
-        found += (found.empty() ? "" : ", ") + one;
-    return found;
-}
-
-[[noreturn]] void no_buckets() {
-    fail(Code::bad_input, "the package has no buckets: its model has the sizes of its contract");
-}
-
-// The bucket of exactly these sizes; else, of those that are as large in every dimension, that of fewest elements.
-const Json& choose(const std::vector<Json>& buckets, const Sizes& sizes, Choice& choice) {
-    if (buckets.empty())
-        no_buckets();
-    std::vector<std::string> known, asked, names;
-    for (const auto& [name, size] : buckets.front()["sizes"].members)
-        known.push_back(name);
-    for (const auto& [name, size] : sizes)
-        if (std::count(known.begin(), known.end(), name) == 0)
-            fail(Code::bad_input, "the buckets have no dimension '" + name + "'; they have: " + listed(known));
-    for (const std::string& name : known)
-        if (!sizes.count(name))
-            fail(Code::bad_input, "the size of '" + name + "' is missing: the buckets differ in " + listed(known));
-    for (const std::string& name : known) {
-        asked.push_back(name + "=" + std::to_string(sizes.at(name)));
-        if (sizes.at(name) < 1)
-            fail(Code::bad_input, "the size of '" + name + "' is " + std::to_string(sizes.at(name)) +
-                                      ", but must be a whole number of at least 1");
-    }
-    const Json* found = nullptr;
-    for (const Json& one : buckets) {
-        names.push_back(one["name"].string);
-        const bool room = std::all_of(known.begin(), known.end(), [&](const std::string& name) {
-            return one["sizes"][name.c_str()].value >= static_cast<double>(sizes.at(name));
-        });
-        if (room && (!found || elements(one) < elements(*found)))
-            found = &one;
-    }
-    if (!found)
-        fail(Code::bad_input, "no bucket has room for " + listed(asked) + "; there are: " + listed(names));
-    choice = {(*found)["name"].string, {}, {}};
-    for (const std::string& name : known) {
-        const auto size = static_cast<std::int64_t>((*found)["sizes"][name.c_str()].value);
-        choice.sizes[name] = size;
-        if (size > sizes.at(name))
-            choice.padding[name] = size - sizes.at(name);
-    }
-    return *found;
+bool older(const std::string& version, const std::string& least) {
+    unsigned have[2] = {}, want[2] = {};
+    std::sscanf(version.c_str(), "%u.%u", &have[0], &have[1]);
+    std::sscanf(least.c_str(), "%u.%u", &want[0], &want[1]);
+    return std::lexicographical_compare(have, have + 2, want, want + 2);
 }
 
 }  // namespace
@@ -741,12 +154,15 @@ struct Model::Inner {
     std::filesystem::path folder;
     Options options;
     Json contract;
+    std::mutex runs;  // runs of one model take turns, because DirectML forbids two on one session
     std::map<std::string, std::unique_ptr<Loaded>> sessions;  // by bucket; "" in a package without buckets
     std::optional<Status> lost;
-    Device device = Device::cpu;
-    std::string notice;
+    Device asked = Device::dml;
+    std::string device, evidence, notice;
 
-    // What is chosen: the contract or one of its buckets.
+    using Files = std::map<std::string, std::vector<std::uint8_t>>;
+
+    // The contract, or one of its buckets.
     struct Chosen {
         const Json* part = nullptr;
         Choice choice;
@@ -774,12 +190,12 @@ struct Model::Inner {
     }
 
     void read_contract() {
-        const std::vector<std::uint8_t> raw = needed(contract_name), said = needed(digest_name);
+        const std::vector<std::uint8_t> raw = needed(contract_name), digest = needed(digest_name);
         Sha256 hash;
         hash.add(raw.data(), raw.size());
-        if (std::string(said.begin(), said.end()) != hash.hex() + "  " + contract_name + "\n")
+        if (std::string(digest.begin(), digest.end()) != hash.hex() + "  " + contract_name + "\n")
             damaged(contract_name, std::string("does not match ") + digest_name);
-        contract = JsonReader(std::string(raw.begin(), raw.end())).document();
+        contract = parse_json(std::string(raw.begin(), raw.end()));
         if (contract["format"].value != contract_format)
             damaged(contract_name, "has a format that this loader does not read");
         now = wanted(options.sizes);
@@ -789,28 +205,28 @@ struct Model::Inner {
 
     // The model of the package; of its buckets the one for these sizes, the first one without any.
     Chosen wanted(const Sizes& sizes) const {
-        Chosen found;
-        found.part = &contract;
-        found.free = sizes;
+        Chosen chosen;
+        chosen.part = &contract;
+        chosen.free = sizes;
         if (!buckets().empty()) {
             Sizes own;
             for (const auto& [name, size] : buckets().front()["sizes"].members)
-                if (auto given = found.free.extract(name); !given.empty())
-                    own.insert(std::move(given));
+                if (auto one = chosen.free.extract(name); !one.empty())
+                    own.insert(std::move(one));
             if (own.empty())
                 for (const auto& [name, size] : buckets().front()["sizes"].members)
                     own[name] = static_cast<std::int64_t>(size.value);
-            found.part = &dmlprep::choose(buckets(), own, found.choice);
+            chosen.part = &detail::choose(buckets(), own, chosen.choice);
         }
-        for (const Json& one : (*found.part)["inputs"].items)
-            found.inputs.push_back(tensor_info(one));
-        for (const Json& one : (*found.part)["outputs"].items)
-            found.outputs.push_back(tensor_info(one));
-        return found;
+        for (const Json& one : (*chosen.part)["inputs"].items)
+            chosen.inputs.push_back(tensor_info(one));
+        for (const Json& one : (*chosen.part)["outputs"].items)
+            chosen.outputs.push_back(tensor_info(one));
+        return chosen;
     }
 
     void take(const Sizes& sizes) {
-        const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
+        const std::lock_guard<std::mutex> alone(runs);
         if (buckets().empty())
             no_buckets();
         Chosen before = wanted(sizes);
@@ -818,12 +234,17 @@ struct Model::Inner {
         std::swap(now, before);
         try {
             if (!sessions.count(now.choice.bucket))
-                open_on(device, checked());
+                open_on(device);
         } catch (...) {
-            sessions.erase(now.choice.bucket);
             std::swap(now, before);
             throw;
         }
+        evidence = loaded().evidence;
+    }
+
+    void close() {
+        const std::lock_guard<std::mutex> closing(session_lock());
+        sessions.clear();
     }
 
     void demand_open() const {
@@ -835,37 +256,36 @@ struct Model::Inner {
 
     Loaded& loaded() { return *sessions.at(now.choice.bucket); }
 
-    // Every file as the contract has it; the bytes of those that the session is made from.
-    std::map<std::string, std::vector<std::uint8_t>> checked() const {
-        std::map<std::string, std::vector<std::uint8_t>> kept;
-        const Json& model = (*now.part)["model"];
+    // The files are as in the contract. Returns the bytes of those from which the session is made in memory.
+    Files checked(const Json& model) const {
+        Files kept;
         for (const auto& [name, entry] : contract["files"].members) {
             bool data = false;
             for (const Json& one : model["data"].items)
                 data = data || one.string == name;
-            const bool wanted = data || name == model["file"].string;
+            const bool is_wanted = data || name == model["file"].string;
             std::error_code ignored;
-            if (!wanted && (options.read || !std::filesystem::is_regular_file(folder / wide(name), ignored)))
-                continue;  // what an app need not ship: sources, the README
-            check_file(name, entry, wanted && !(data && !options.read), kept);
+            if (!is_wanted && (options.read || !std::filesystem::is_regular_file(folder / wide(name), ignored)))
+                continue;  // such as sources and the README, which an app need not ship
+            check_file(name, entry, is_wanted && !(data && !options.read), kept);
         }
         return kept;
     }
 
-    void check_file(const std::string& name, const Json& entry, bool keep,
-                    std::map<std::string, std::vector<std::uint8_t>>& kept) const {
+    void check_file(const std::string& name, const Json& entry, bool keep, Files& kept) const {
         Sha256 hash;
         std::uint64_t size = 0;
         if (keep || options.read) {
-            std::vector<std::uint8_t> bytes = needed(name);
-            hash.add(bytes.data(), bytes.size());
-            size = bytes.size();
-            kept[name] = std::move(bytes);
+            std::vector<std::uint8_t> raw = needed(name);
+            size = raw.size();
+            hash.add(raw.data(), raw.size());
+            if (keep)
+                kept[name] = std::move(raw);
         } else {
             std::ifstream file(folder / wide(name), std::ios::binary);
             if (!file)
                 damaged(name, "is missing");
-            std::vector<char> piece(1 << 20);
+            std::vector<char> piece(std::size_t(1) << 20);
             while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount()) {
                 hash.add(piece.data(), static_cast<std::size_t>(file.gcount()));
                 size += static_cast<std::uint64_t>(file.gcount());
@@ -877,47 +297,93 @@ struct Model::Inner {
             damaged(name, std::string("was changed: its SHA-256 is not the one in ") + contract_name);
     }
 
-    void open(Device wanted) {
-        const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-        sessions.clear();
+    // Tries what was asked for in its order: a vendor's provider, DirectML, the CPU.
+    void open(Device where) {
+        std::unique_lock<std::mutex> alone(runs);
+        close();
         lost.reset();
-        notice.clear();
-        const auto files = checked();
-        try {
-            if (wanted != Device::cpu) {
-                open_on(Device::directml, files);
-                return;
-            }
-        } catch (const Error& error) {
-            if (wanted != Device::directml_or_cpu)
-                throw;
-            sessions.clear();
-            notice = std::string("DirectML is not available: the model runs on the CPU, which is slower: ") + error.what();
-        }
-        open_on(Device::cpu, files);
+        for (std::string* one : {&device, &evidence, &notice})
+            one->clear();
+        asked = where;
+        const bool vendor = options.prefer != Prefer::none && where != Device::cpu;
+        if (vendor && options.d3d12_device)
+            fail(Code::bad_input, "a vendor's provider cannot use d3d12_device: set only one of prefer and d3d12_device");
+        const bool opened = (vendor && tried("vendor", "no vendor's provider runs the model: ")) ||
+                            (where == Device::dml_or_cpu && tried("dml", "DirectML is not available: "));
+        if (!opened)
+            open_on(where == Device::dml ? "dml" : "cpu");
+        evidence = loaded().evidence;
+        if (notice.empty())
+            return;
+        notice += device == "cpu" ? "; the model runs on the CPU, which is slower" : "; the model runs on DirectML";
+        const std::string text = notice;
+        alone.unlock();  // the app's function may use the model
+        if (options.log)
+            options.log(text);
+        else
+            std::fprintf(stderr, "dmlprep: %s\n", text.c_str());
     }
 
-    void open_on(Device where, const std::map<std::string, std::vector<std::uint8_t>>& files) {
-        OrtEnv* env = environment(options.runtime);
+    // Opens the session there, or adds the reason why not to `notice`. Throws if the package is the reason.
+    bool tried(const std::string& where, const std::string& what) {
+        try {
+            open_on(where);
+            return true;
+        } catch (const Error& error) {
+            if (error.status.code == Code::package_damaged || error.status.code == Code::bad_input)
+                throw;
+            notice += (notice.empty() ? "" : "; ") + what + error.what();
+            return false;
+        }
+    }
+
+    // `where` is dml, cpu, or vendor or the name of its provider.
+    void open_on(const std::string& where) {
+        sessions[now.choice.bucket] = create(where);
+        try {
+            warm_up();
+        } catch (...) {
+            const std::lock_guard<std::mutex> closing(session_lock());
+            sessions.erase(now.choice.bucket);
+            throw;
+        }
+    }
+
+    std::unique_ptr<Loaded> create(const std::string& where) {
+        const bool vendor = where != "dml" && where != "cpu";
+        const Json& original = contract.or_null("original");
+        const bool is_original = vendor && original.kind == Json::object;
+        const Json& model = is_original ? original : (*now.part)["model"];
+        std::string provider = where == "cpu" ? "CPUExecutionProvider" : "DmlExecutionProvider";
+        OrtEnv* env = nullptr;
+        const OrtEpDevice* vendor_own = nullptr;
+        {
+            const std::lock_guard<std::mutex> creating(session_lock());
+            env = environment(options.runtime);
+            if (vendor)
+                vendor_own = vendor_device(env, options, provider);
+        }
         const std::string& least = (*now.part)["target"]["lowest_onnxruntime"].string;
         if (older(runtime_version, least))
             fail(Code::runtime_missing, "onnxruntime.dll is " + runtime_version + ", older than " + least +
                                             ", the oldest version for this model");
+        const Files files = checked(model);
+        const std::lock_guard<std::mutex> creating(session_lock());
         Owned<OrtSessionOptions> settings(api->ReleaseSessionOptions);
         check(api->CreateSessionOptions(settings.out()));
         check(api->SetSessionExecutionMode(settings.get(), ORT_SEQUENTIAL));
         check(api->SetSessionLogSeverityLevel(settings.get(), ORT_LOGGING_LEVEL_ERROR));
-        if (where == Device::directml) {
-            check(api->DisableMemPattern(settings.get()));
-            if (options.d3d12_device || options.d3d12_queue)
-                append_own_device(settings.get(), options);
-            else
-                append_adapter(settings.get());
-        }
+        record_nodes(settings.get());
+        if (vendor)
+            append_vendor(env, settings.get(), vendor_own);
+        else if (where == "dml")
+            append_directml(settings.get(), options);
+        if (is_original)
+            for (const auto& [name, size] : contract["fixed"].members)
+                check(api->AddFreeDimensionOverrideByName(settings.get(), name.c_str(), static_cast<std::int64_t>(size.value)));
         fix_sizes(settings.get());
-        const Json& model = (*now.part)["model"];
-        const std::string& file = model["file"].string;
         auto made = std::make_unique<Loaded>();
+        const std::string& file = model["file"].string;
         if (!options.read && !model["data"].items.empty()) {
             check(api->CreateSession(env, (folder / wide(file)).c_str(), settings.get(), made->out()));
         } else {
@@ -925,16 +391,9 @@ struct Model::Inner {
             const std::vector<std::uint8_t>& raw = files.at(file);
             check(api->CreateSessionFromArray(env, raw.data(), raw.size(), settings.get(), made->out()));
         }
-        sessions[now.choice.bucket] = std::move(made);
-        device = where;
-        warm_up();
-    }
-
-    void append_adapter(OrtSessionOptions* settings) const {
-        const std::string number = std::to_string(adapter_number(options));
-        const char* keys[] = {"device_id", "disable_metacommands"};
-        const char* values[] = {number.c_str(), "true"};
-        check(api->SessionOptionsAppendExecutionProvider(settings, "DML", keys, values, options.disable_metacommands ? 2 : 1));
+        made->evidence = nodes_of(made->session(), provider);
+        device = vendor ? provider : where;
+        return made;
     }
 
     void fix_sizes(OrtSessionOptions* settings) const {
@@ -951,8 +410,7 @@ struct Model::Inner {
         }
     }
 
-    static void add_data(OrtSessionOptions* settings, const std::vector<Json>& data,
-                         const std::map<std::string, std::vector<std::uint8_t>>& files) {
+    static void add_data(OrtSessionOptions* settings, const std::vector<Json>& data, const Files& files) {
         std::vector<std::wstring> names;
         std::vector<const wchar_t*> pointers;
         std::vector<char*> buffers;
@@ -970,79 +428,79 @@ struct Model::Inner {
                                                                 data.size()));
     }
 
-    std::vector<std::int64_t> shape_of(const TensorInfo& info) const {
-        std::vector<std::int64_t> found = info.shape;
-        for (std::size_t axis = 0; axis < found.size(); ++axis)
-            if (const auto given = now.free.find(info.free_names[axis]); found[axis] < 0 && given != now.free.end())
-                found[axis] = given->second;
-        return found;
+    Shape shape_of(const TensorInfo& info) const {
+        Shape shape = info.shape;
+        for (std::size_t axis = 0; axis < shape.size(); ++axis)
+            if (const auto one = now.free.find(info.free_names[axis]); shape[axis] < 0 && one != now.free.end())
+                shape[axis] = one->second;
+        return shape;
     }
 
-    // With zeros, where all sizes are known: the first run compiles shaders.
+    // Runs with zeros, if all sizes are known: the first run compiles shaders.
     void warm_up() {
-        std::vector<Tensor> zeros, ignored;
+        Tensors zeros, ignored;
         for (const TensorInfo& info : now.inputs) {
-            Tensor one{info.name, info.type, shape_of(info), {}};
-            std::size_t count = size_of(info.type);
-            for (std::int64_t size : one.shape) {
+            std::size_t bytes = size_of(info.type);
+            for (std::int64_t size : shape_of(info)) {
                 if (size < 0)
                     return;
-                count *= static_cast<std::size_t>(size);
+                bytes *= static_cast<std::size_t>(size);
             }
-            one.bytes.resize(count);
-            zeros.push_back(std::move(one));
+            const auto owner = std::make_shared<const std::vector<std::uint8_t>>(bytes);
+            zeros[info.name] = Tensor(info.type, shape_of(info), owner, owner->data(), bytes);
         }
         if (options.warm_up)
-            run(zeros, ignored);
+            run_now(zeros, ignored);
     }
 
-    const Tensor& fitting(const TensorInfo& info, const std::vector<Tensor>& given) const {
-        const auto found = std::find_if(given.begin(), given.end(), [&](const Tensor& one) { return one.name == info.name; });
-        if (found == given.end())
+    const Tensor& fitting(const TensorInfo& info, const Tensors& all) const {
+        const auto one = all.find(info.name);
+        if (one == all.end())
             fail(Code::bad_input, "input '" + info.name + "' is missing");
-        const std::vector<std::int64_t> wanted = shape_of(info);
-        bool fits = found->shape.size() == wanted.size();
-        std::size_t bytes = size_of(found->type);
-        for (std::size_t axis = 0; fits && axis < wanted.size(); ++axis) {
-            fits = found->shape[axis] >= 0 && (wanted[axis] < 0 || wanted[axis] == found->shape[axis]);
-            bytes *= static_cast<std::size_t>(found->shape[axis]);
+        const Tensor& tensor = one->second;
+        const Shape shape = shape_of(info);
+        bool fits = tensor.shape().size() == shape.size();
+        std::size_t bytes = size_of(tensor.type());
+        for (std::size_t axis = 0; fits && axis < shape.size(); ++axis) {
+            fits = tensor.shape()[axis] >= 0 && (shape[axis] < 0 || shape[axis] == tensor.shape()[axis]);
+            bytes *= static_cast<std::size_t>(tensor.shape()[axis]);
         }
+        const std::string start = "input '" + info.name + "' ";
         if (!fits)
-            fail(Code::bad_input, "input '" + info.name + "' is " + shape_text(found->shape) + ", but the model needs " +
-                                      shape_text(wanted) +
+            fail(Code::bad_input, start + "is " + shape_text(tensor.shape()) + ", but the model needs " + shape_text(shape) +
                                       (now.choice.bucket.empty() ? std::string()
                                                                  : "; the bucket " + now.choice.bucket +
                                                                        " has fixed sizes: pad the input"));
-        if (found->type != info.type)
-            fail(Code::bad_input, "input '" + info.name + "' has another type than " + row_of(info.type).name);
-        if (found->bytes.size() != bytes)
-            fail(Code::bad_input, "input '" + info.name + "' has " + std::to_string(found->bytes.size()) + " bytes, and " +
-                                      shape_text(found->shape) + " needs " + std::to_string(bytes));
-        return *found;
-    }
-
-    void run(const std::vector<Tensor>& given, std::vector<Tensor>& answers) {
-        alone_with_session([&] { run_now(given, answers); });
+        if (tensor.type() != info.type)
+            fail(Code::bad_input, start + "is " + (tensor.type() == Type::none ? "empty" : row_of(tensor.type()).name) +
+                                      ", but the model needs " + row_of(info.type).name);
+        if (tensor.bytes().size() != bytes)
+            fail(Code::bad_input, start + "has " + std::to_string(tensor.bytes().size() / size_of(info.type)) +
+                                      " elements, but " + shape_text(tensor.shape()) + " needs " +
+                                      std::to_string(bytes / size_of(info.type)));
+        return tensor;
     }
 
     template <class Work>
     void alone_with_session(Work&& work) {
-        const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
+        const std::lock_guard<std::mutex> alone(runs);
         demand_open();
         try {
             work();
         } catch (const Error& error) {
             if (error.status.code == Code::device_removed || error.status.code == Code::out_of_memory) {
                 lost = error.status;
-                sessions.clear();
+                close();
             }
             throw;
         }
     }
 
     void bind(const std::string& name, ID3D12Resource* buffer) {
-        if (device != Device::directml || !options.d3d12_queue)
-            fail(Code::bad_input, "buffers are bound where the model runs on a device of the app: Options::d3d12_device");
+        if (device != "dml" || !options.d3d12_queue)
+            fail(Code::bad_input, "bind() needs a model on a device of the app: Options::d3d12_device");
+        if (!buffer)
+            fail(Code::bad_input, "the buffer for '" + name + "' is null");
         const auto named = [&](const TensorInfo& info) { return info.name == name; };
         const auto input = std::find_if(now.inputs.begin(), now.inputs.end(), named);
         const auto output = std::find_if(now.outputs.begin(), now.outputs.end(), named);
@@ -1066,78 +524,51 @@ struct Model::Inner {
         loaded().run_bound();
     }
 
-    void run_now(const std::vector<Tensor>& given, std::vector<Tensor>& answers) {
-        for (const Tensor& one : given)
-            if (std::none_of(now.inputs.begin(), now.inputs.end(), [&](const TensorInfo& info) { return info.name == one.name; }))
-                fail(Code::bad_input, "the model has no input '" + one.name + "'");
+    void run_now(const Tensors& all, Tensors& outputs) {
+        for (const auto& [name, tensor] : all)
+            if (std::none_of(now.inputs.begin(), now.inputs.end(), [&](const TensorInfo& info) { return info.name == name; }))
+                fail(Code::bad_input, "the model has no input '" + name + "'");
         Owned<OrtMemoryInfo> memory(api->ReleaseMemoryInfo);
         check(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, memory.out()));
-        Values fed(now.inputs.size()), made(now.outputs.size());
+        Values fed(now.inputs.size());
+        const auto made = std::make_shared<Values>(now.outputs.size());
         std::vector<const char*> input_names, output_names;
         for (std::size_t i = 0; i < now.inputs.size(); ++i) {
-            const Tensor& one = fitting(now.inputs[i], given);
+            const Tensor& one = fitting(now.inputs[i], all);
             input_names.push_back(now.inputs[i].name.c_str());
-            check(api->CreateTensorWithDataAsOrtValue(memory.get(), const_cast<std::uint8_t*>(one.bytes.data()),
-                                                      one.bytes.size(), one.shape.data(), one.shape.size(),
-                                                      row_of(one.type).element, &fed.all[i]));
+            check(api->CreateTensorWithDataAsOrtValue(memory.get(), const_cast<std::uint8_t*>(one.bytes().data()),
+                                                      one.bytes().size(), one.shape().data(), one.shape().size(),
+                                                      row_of(one.type()).element, &fed.all[i]));
         }
         for (const TensorInfo& info : now.outputs)
             output_names.push_back(info.name.c_str());
         check(api->Run(loaded().session(), nullptr, input_names.data(), fed.all.data(), fed.all.size(), output_names.data(),
-                       output_names.size(), made.all.data()));
-        answers.clear();
+                       output_names.size(), made->all.data()));
+        Tensors answers;
         for (std::size_t i = 0; i < now.outputs.size(); ++i)
-            answers.push_back(tensor(now.outputs[i], made.all[i]));
-    }
-
-    struct Values {
-        explicit Values(std::size_t count) : all(count, nullptr) {}
-        ~Values() {
-            for (OrtValue* one : all)
-                if (one)
-                    api->ReleaseValue(one);
-        }
-        Values(const Values&) = delete;
-        Values& operator=(const Values&) = delete;
-        std::vector<OrtValue*> all;
-    };
-
-    static Tensor tensor(const TensorInfo& info, OrtValue* value) {
-        Owned<OrtTensorTypeAndShapeInfo> said(api->ReleaseTensorTypeAndShapeInfo);
-        check(api->GetTensorTypeAndShape(value, said.out()));
-        std::size_t rank = 0, count = 0;
-        check(api->GetDimensionsCount(said.get(), &rank));
-        check(api->GetTensorShapeElementCount(said.get(), &count));
-        Tensor found{info.name, info.type, std::vector<std::int64_t>(rank), std::vector<std::uint8_t>(count * size_of(info.type))};
-        check(api->GetDimensions(said.get(), found.shape.data(), rank));
-        void* data = nullptr;
-        check(api->GetTensorMutableData(value, &data));
-        if (!found.bytes.empty())
-            std::memcpy(found.bytes.data(), data, found.bytes.size());
-        return found;
+            answers[now.outputs[i].name] = output_of(now.outputs[i], made, made->all[i]);
+        outputs = std::move(answers);
     }
 };
 
 Model::Model(std::unique_ptr<Inner> inner) noexcept : inner_(std::move(inner)) {}
 
-Model::~Model() {
-    const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-    inner_.reset();
-}
+Model::~Model() { inner_->close(); }
 
 Status Model::load(const std::filesystem::path& folder, const Options& options, std::unique_ptr<Model>& model) noexcept {
     return guarded([&] {
-        auto inner = std::make_unique<Inner>();
-        inner->folder = folder;
-        inner->options = options;
-        inner->read_contract();
-        inner->open(options.device);
-        model.reset(new Model(std::move(inner)));
+        std::unique_ptr<Model> made(new Model(std::make_unique<Inner>()));
+        Inner& inner = *made->inner_;
+        inner.folder = folder;
+        inner.options = options;
+        inner.read_contract();
+        inner.open(options.device);
+        model = std::move(made);
     });
 }
 
-Status Model::run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) noexcept {
-    return guarded([&] { inner_->run(inputs, outputs); });
+Status Model::run(const Tensors& inputs, Tensors& outputs) noexcept {
+    return guarded([&] { inner_->alone_with_session([&] { inner_->run_now(inputs, outputs); }); });
 }
 
 Status Model::bind(const std::string& name, ID3D12Resource* buffer) noexcept {
@@ -1152,12 +583,8 @@ Status Model::reopen(Device device) noexcept {
     return guarded([&] { inner_->open(device); });
 }
 
-const std::vector<TensorInfo>& Model::inputs() const noexcept { return inner_->now.inputs; }
-
-const std::vector<TensorInfo>& Model::outputs() const noexcept { return inner_->now.outputs; }
-
 Status Model::choose(const Sizes& sizes, Choice& choice) const noexcept {
-    return guarded([&] { dmlprep::choose(inner_->buckets(), sizes, choice); });
+    return guarded([&] { detail::choose(inner_->buckets(), sizes, choice); });
 }
 
 Status Model::take(const Sizes& sizes) noexcept {
@@ -1168,7 +595,15 @@ const std::string& Model::bucket() const noexcept { return inner_->now.choice.bu
 
 const Sizes& Model::padding() const noexcept { return inner_->now.choice.padding; }
 
-Device Model::device() const noexcept { return inner_->device; }
+const std::vector<TensorInfo>& Model::inputs() const noexcept { return inner_->now.inputs; }
+
+const std::vector<TensorInfo>& Model::outputs() const noexcept { return inner_->now.outputs; }
+
+Device Model::asked() const noexcept { return inner_->asked; }
+
+const std::string& Model::device() const noexcept { return inner_->device; }
+
+const std::string& Model::evidence() const noexcept { return inner_->evidence; }
 
 const std::string& Model::notice() const noexcept { return inner_->notice; }
 

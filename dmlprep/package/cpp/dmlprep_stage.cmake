@@ -1,5 +1,5 @@
-# What a program needs beside it: the model's files, its contract, and the DLLs, which Windows else takes from System32,
-# where older ones lie. DMLPREP_MODEL_FOLDER and DMLPREP_DLLS are set by whoever includes this.
+# A program needs next to it: the model's files, its contract, and the DLLs, of which System32 has older ones. Set
+# DMLPREP_MODEL_FOLDER and DMLPREP_DLLS before you include this file.
 define_property(GLOBAL PROPERTY DMLPREP_MODEL_FOLDER BRIEF_DOCS "folder of model.json" FULL_DOCS "folder of model.json")
 define_property(GLOBAL PROPERTY DMLPREP_DLLS BRIEF_DOCS "DLLs of the app" FULL_DOCS "onnxruntime.dll and DirectML.dll")
 set_property(GLOBAL PROPERTY DMLPREP_MODEL_FOLDER "${DMLPREP_MODEL_FOLDER}")
@@ -16,7 +16,12 @@ function(dmlprep_files variable)
   set(found "${folder}/model.json" "${folder}/model.json.sha256")
   string(JSON model GET "${contract}" model)
   dmlprep_model_files(found "${folder}" "${model}")
-  # Models of other sizes, which share their data files; contracts of earlier versions do not say.
+  # The original, for providers of vendors.
+  string(JSON model ERROR_VARIABLE none GET "${contract}" original)
+  if(model)
+    dmlprep_model_files(found "${folder}" "${model}")
+  endif()
+  # Models of other sizes, which share their data files.
   string(JSON count ERROR_VARIABLE none LENGTH "${contract}" buckets)
   if(count GREATER 0)
     math(EXPR last "${count} - 1")

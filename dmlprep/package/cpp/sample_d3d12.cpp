@@ -1,7 +1,8 @@
 // Runs the packaged model on the app's own Direct3D 12 device and queue, with tensors that never leave the GPU:
-// sample_d3d12.exe FOLDER [DIM=SIZE ...]. A compute shader writes the inputs (your pre-processing), the model runs, a second one reads its
-// outputs (your post-processing); then the outputs are read back once, to be printed. Inputs must be float32, uint8, bool or of
-// 32-bit whole numbers. Sizes choose among the buckets of a package that has some.
+// sample_d3d12.exe FOLDER [DIM=SIZE ...]. A compute shader turns a picture on the GPU into the model's input (your
+// pre-processing), the model runs, a second shader reads its outputs (your post-processing); then the outputs are read back
+// once, to be printed. Inputs must be float32, uint8, bool or of 32-bit whole numbers. Sizes choose among the buckets of a
+// package that has some.
 #if defined(__MINGW32__)
 #define WIDL_EXPLICIT_AGGREGATE_RETURNS
 #endif
@@ -64,22 +65,36 @@ int main(int count, char** arguments) {
             if (dmlprep::Status status = model->bind(info.name, buffers[info.name].get()); !status)
                 return failed(status.message.c_str());
         }
-    // Pre-processing: put in your own shader. All three go into one queue, which does them one after the other.
+    std::map<std::string, Com<ID3D12Resource>> pictures;
+    std::map<std::string, Picture> forms;
+    for (const dmlprep::TensorInfo& info : model->inputs())
+        if (Picture form; picture_of(info, form)) {
+            const std::vector<std::uint8_t> bytes = example_picture(form, info.type);
+            if (!gpu.buffer(bytes.size(), D3D12_HEAP_TYPE_DEFAULT, pictures[info.name]) ||
+                !gpu.upload(bytes, pictures[info.name].get()))
+                return failed("the picture does not get to the GPU");
+            forms[info.name] = form;
+        }
+    // For each picture: three pieces of work in one queue, which does them one after the other. No copy to the CPU.
+    // 1. Pre-processing: your own shader.
     for (const dmlprep::TensorInfo& info : model->inputs()) {
-        const std::string words = example_words(info);
-        if (words.empty())
+        const auto form = forms.find(info.name);
+        const bool is_picture = form != forms.end();
+        const std::string shader = is_picture ? picture_shader(form->second, info.type) : example_shader(info);
+        if (shader.empty())
             return failed("this sample has no shader for the type of an input");
-        if (!gpu.dispatch(words, buffers[info.name].get(), info.gpu_bytes / 4))
+        if (!gpu.dispatch(shader, buffers[info.name].get(), info.gpu_bytes / 4, is_picture ? pictures[info.name].get() : nullptr))
             return failed("the shader before the model does not run");
     }
+    // 2. The model.
     if (dmlprep::Status status = model->run_bound(); !status)
         return failed(status.message.c_str());
-    // Post-processing: here each number is doubled, into a buffer of its own.
+    // 3. Post-processing: here each number is doubled, into a buffer of its own.
     for (const dmlprep::TensorInfo& info : model->outputs()) {
         Com<ID3D12Resource> doubled;
         std::vector<std::uint8_t> bytes(info.bytes);
         if (!gpu.buffer(info.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, doubled) ||
-            !gpu.dispatch(doubled_words(info.type), doubled.get(), info.gpu_bytes / 4, buffers[info.name].get()))
+            !gpu.dispatch(doubled_shader(info.type), doubled.get(), info.gpu_bytes / 4, buffers[info.name].get()))
             return failed("the shader after the model does not run");
         if (!gpu.read(doubled.get(), bytes))
             return failed("the buffer cannot be read");

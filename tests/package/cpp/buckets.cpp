@@ -3,7 +3,6 @@
 #include "dmlprep_model.h"
 #include "fed.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -32,8 +31,8 @@ static std::unique_ptr<Model> loaded(const std::string& folder, const Options& o
 }
 
 static void runs(Model& model) {
-    std::vector<Tensor> answers;
-    const Status status = model.run(fed(model, 0), answers);
+    Tensors outputs;
+    const Status status = model.run(fed(model, 0), outputs);
     demand(bool(status), "run", status);
 }
 
@@ -63,8 +62,8 @@ static void taking(const std::string& folder) {
     options.sizes = large;
     const std::unique_ptr<Model> model = loaded(folder, options);
     demand(model->bucket() == "height24-width24" && model->padding().empty(), "the bucket of these sizes");
-    const std::vector<Tensor> given = fed(*model, 0);
-    std::vector<Tensor> first, again;
+    const Tensors given = fed(*model, 0);
+    Tensors first, again;
     demand(bool(model->run(given, first)), "the first run");
     Status status = model->take({{"height", 10}, {"width", 16}});
     demand(bool(status), "take", status);
@@ -75,10 +74,8 @@ static void taking(const std::string& folder) {
     demand(model->bucket() == "height16-width16", "another bucket after an error");
     runs(*model);
     demand(bool(model->take(large)) && bool(model->run(given, again)), "the first bucket again");
-    demand(std::equal(first.begin(), first.end(), again.begin(), again.end(),
-                      [](const Tensor& a, const Tensor& b) { return a.shape == b.shape && a.bytes == b.bytes; }),
-           "other numbers");
-    demand(bool(model->reopen(Device::directml)) && model->bucket() == "height24-width24", "the bucket after reopen");
+    demand(same(first, again), "other numbers");
+    demand(bool(model->reopen(Device::dml)) && model->bucket() == "height24-width24", "the bucket after reopen");
     runs(*model);
     demand(loaded(folder)->bucket() == "height16-width16", "the first bucket");
     options.sizes = {{"depth", 1}};

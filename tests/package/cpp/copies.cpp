@@ -116,18 +116,32 @@ int main() {
     const auto& outs = model->outputs();
 
     // With tensors on the CPU, to see that copies are counted.
-    std::vector<dmlprep::Tensor> answers;
-    const std::vector<dmlprep::Tensor> given = fed(*model, 0);
+    dmlprep::Tensors answers;
+    const dmlprep::Tensors given = fed(*model, 0);
     reset();
     status = model->run(given, answers);
     demand(bool(status), "run", status);
     std::printf("tensors on the CPU: %d copies, %d up, %d down\n", all.load(), up.load(), down.load());
     demand(lists > 0 && up > 0 && down > 0, "the copies of a run with tensors on the CPU are not seen");
 
-    std::map<std::string, Com<ID3D12Resource>> buffers;
+    std::map<std::string, Com<ID3D12Resource>> buffers, pictures, results;
+    std::map<std::string, std::string> before;  // the shader of each input
     for (const auto* infos : {&ins, &outs})
         for (const dmlprep::TensorInfo& info : *infos)
             demand(gpu.buffer(info.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, buffers[info.name]), "buffers");
+    for (const dmlprep::TensorInfo& info : outs)
+        demand(gpu.buffer(info.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, results[info.name]), "buffers");
+    for (const dmlprep::TensorInfo& info : ins) {
+        Picture form;
+        demand(picture_of(info, form), "an input that is no picture");
+        const std::vector<std::uint8_t> bytes = example_picture(form, info.type);
+        before[info.name] = picture_shader(form, info.type);
+        reset();
+        demand(gpu.buffer(bytes.size(), D3D12_HEAP_TYPE_DEFAULT, pictures[info.name]) &&
+                   gpu.upload(bytes, pictures[info.name].get()),
+               "the picture");
+        demand(up == 1, "the copy of the picture to the GPU is not seen");
+    }
     Com<ID3D12Resource> small;
     demand(gpu.buffer(ins.front().gpu_bytes - 4, D3D12_HEAP_TYPE_DEFAULT, small), "a small buffer");
     demand(model->run_bound().code == dmlprep::Code::bad_input, "a run with nothing bound");
@@ -143,18 +157,24 @@ int main() {
     demand(model->run_bound().code == dmlprep::Code::bad_input, "a run with half of it bound");
     bind(outs);
     for (int round = 0; round < 3; ++round) {
-        for (const dmlprep::TensorInfo& info : ins)
-            demand(gpu.dispatch(example_words(info), buffers[info.name].get(), info.gpu_bytes / 4), "the shader before");
+        // Pre-processing, the model and post-processing, as in the sample.
         reset();
+        for (const dmlprep::TensorInfo& info : ins)
+            demand(gpu.dispatch(before[info.name], buffers[info.name].get(), info.gpu_bytes / 4, pictures[info.name].get()),
+                   "the shader before");
         status = model->run_bound();
         demand(bool(status), "run on the GPU", status);
-        std::printf("bound buffers: %d copies, %d up, %d down\n", all.load(), up.load(), down.load());
+        for (const dmlprep::TensorInfo& info : outs)
+            demand(gpu.dispatch(doubled_shader(info.type), results[info.name].get(), info.gpu_bytes / 4, buffers[info.name].get()),
+                   "the shader after");
+        std::printf("shader, model, shader: %d copies, %d up, %d down\n", all.load(), up.load(), down.load());
         demand(up == 0 && down == 0, "something was copied between CPU and GPU");
-        for (std::size_t i = 0; i < outs.size(); ++i) {
-            std::vector<std::uint8_t> bytes(outs[i].bytes);
-            demand(gpu.read(buffers[outs[i].name].get(), bytes), "read");
-            demand(bytes == answers[i].bytes, "other numbers than from the CPU");
-            demand(gpu.dispatch("0", buffers[outs[i].name].get(), outs[i].gpu_bytes / 4), "clear");
+        for (const dmlprep::TensorInfo& info : outs) {
+            std::vector<std::uint8_t> bytes(info.bytes);
+            demand(gpu.read(buffers[info.name].get(), bytes), "read");
+            const dmlprep::View<std::uint8_t> expected = answers[info.name].bytes();
+            demand(std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end()), "other numbers than from the CPU");
+            demand(gpu.dispatch("uint word(uint i) { return 0; }", buffers[info.name].get(), info.gpu_bytes / 4), "clear");
         }
     }
     demand(bool(model->run_bound()), "a run that is not waited for");

@@ -3,21 +3,31 @@
 
 #include "dmlprep_model.h"
 
-#include <cstring>
+#include <algorithm>
 
-inline std::vector<dmlprep::Tensor> fed(const dmlprep::Model& model, int seed) {
-    std::vector<dmlprep::Tensor> found;
-    for (const dmlprep::TensorInfo& info : model.inputs()) {
-        dmlprep::Tensor one{info.name, info.type, info.shape, std::vector<std::uint8_t>(info.bytes)};
-        if (info.type == dmlprep::Type::uint8)
-            for (std::size_t i = 0; i < info.bytes; ++i)
-                one.bytes[i] = static_cast<std::uint8_t>((static_cast<std::uint32_t>(i) * 2654435761u >> 24) + static_cast<unsigned>(seed) * 91);
-        else
-            for (std::size_t i = 0; i < info.bytes / sizeof(float); ++i) {
-                const float value = static_cast<float>(1 + seed) * static_cast<float>(i * 37 % 101) / 101;
-                std::memcpy(one.bytes.data() + i * sizeof value, &value, sizeof value);
-            }
-        found.push_back(std::move(one));
+inline dmlprep::Tensor fed(const dmlprep::TensorInfo& info, int seed) {
+    if (info.type == dmlprep::Type::uint8) {
+        std::vector<std::uint8_t> values(info.bytes);
+        for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = static_cast<std::uint8_t>((static_cast<std::uint32_t>(i) * 2654435761u >> 24) + static_cast<unsigned>(seed) * 91);
+        return dmlprep::Tensor::from(std::move(values), info.shape);
     }
-    return found;
+    std::vector<float> values(info.bytes / sizeof(float));
+    for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(1 + seed) * static_cast<float>(i * 37 % 101) / 101;
+    return dmlprep::Tensor::from(std::move(values), info.shape);
+}
+
+inline dmlprep::Tensors fed(const dmlprep::Model& model, int seed) {
+    dmlprep::Tensors all;
+    for (const dmlprep::TensorInfo& info : model.inputs())
+        all[info.name] = fed(info, seed);
+    return all;
+}
+
+inline bool same(const dmlprep::Tensors& one, const dmlprep::Tensors& other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const auto& a, const auto& b) {
+        const dmlprep::View<std::uint8_t> x = a.second.bytes(), y = b.second.bytes();
+        return a.first == b.first && a.second.shape() == b.second.shape() && std::equal(x.begin(), x.end(), y.begin(), y.end());
+    });
 }
