@@ -289,7 +289,7 @@ def test_documents_are_decoded_by_one_function() -> None:
         "passes/frame.py",  # its own options, encoded in the same line
         "runtime/tools/reader_process.py",  # a worker: what the parent wrote
         "portable/integrity.py",  # at the other machine, with nothing of dmlprep
-        "portable/loader.py",  # in somebody's app
+        "portable/app_files.py",  # in somebody's app
         "portable/runner.py",  # at the other machine
         "portable/work.py",  # at the other machine
         # Data of the package itself.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,11 @@ from dmlprep.core.text.documents import to_json
 from dmlprep.record.buckets import Count, FileEntry, FileName
 
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
+
+LOADER_FOLDER = "dmlprep_model"
+"""Folder of the loader in a package for Python; no other file of a package is in a folder."""
+
+PackageFile = Annotated[str, msgspec.Meta(pattern=rf"^({LOADER_FOLDER}/)?[^/\\\\:*?\"<>|]+$", max_length=255)]
 
 FORMAT = 1
 """Version of the contract's format. It increases if a field changes its meaning or is removed.
@@ -223,7 +228,7 @@ class Contract(msgspec.Struct, frozen=True):
     target: TargetVersions
     proof: list[Proof]
     unproven: list[str]
-    files: dict[FileName, FileEntry]
+    files: dict[PackageFile, FileEntry]
     memory: Memory | None = None
     buckets: list[Bucket] = []
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from importlib import resources
 
 from dmlprep.core.errors import UsageError
+from dmlprep.package.contract import LOADER_FOLDER
 
-_LOADER = ("app_errors", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
-_PYTHON = {"sample.py": "sample", **{f"dmlprep_{name}.py": name for name in _LOADER}}
+_LOADER = ("app_errors", "app_files", "app_sessions", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
+_PYTHON = {
+    "sample.py": "sample",
+    f"{LOADER_FOLDER}/__init__.py": "public",
+    **{f"{LOADER_FOLDER}/{name}.py": name for name in _LOADER},
+}
 _CPP = (
     "dmlprep_model.h", "dmlprep_model.cpp", "dmlprep_model_contract.cpp", "dmlprep_model_runtime.cpp",
     "dmlprep_model_parts.h", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
@@ -37,7 +41,7 @@ class Language:
         """Return the content, as bytes, of every file of the language by its name, except the README."""
         own = resources.files("dmlprep.package") / self.folder
         texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
-        return texts | {name: _flat(module) for name, module in self.modules}
+        return texts | {name: _module(name, module) for name, module in self.modules}
 
     def usage(self) -> str:
         """Return the Markdown text about this language for the README of a package."""
@@ -56,19 +60,18 @@ LANGUAGES: dict[str, Language] = {
     "cpp": Language("C++", "cpp", _CPP),
     "csharp": Language("C#", "csharp", _CSHARP),
     "node": Language("Node", "node", _NODE),
-    "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
+    "python": Language("Python", "python", ("requirements.txt", f"{LOADER_FOLDER}/py.typed"), tuple(_PYTHON.items())),
 }
 """The languages by the word that the user writes after ``--for``."""
 
 
-def _flat(module: str) -> bytes:
-    """Return the source, as bytes, of a module of ``dmlprep.portable`` with imports changed for a package.
+def _module(name: str, module: str) -> bytes:
+    """Return the source, as bytes, of a module of ``dmlprep.portable`` for the file ``name`` of a package.
 
-    It imports ``dmlprep_NAME`` instead of relative modules.
+    In the loader's folder it is unchanged. A file next to this folder imports from it by name.
     """
     text = (resources.files("dmlprep.portable") / f"{module}.py").read_text(encoding="utf-8")
-    text = re.sub(r"^from \. import (\w+)$", r"import dmlprep_\1 as \1", text, flags=re.MULTILINE)
-    return re.sub(r"\bfrom \.(\w+) import", r"from dmlprep_\1 import", text).encode()
+    return (text if "/" in name else text.replace("from .public import", f"from {LOADER_FOLDER} import")).encode()
 
 
 def read_part(name: str) -> str:

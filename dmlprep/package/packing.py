@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +15,7 @@ import msgspec
 
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
 from dmlprep.core.files import FileSet, check_path, parse_json, unreadable, unwritable
-from dmlprep.core.files.links import check_inside, is_plain_file
+from dmlprep.core.files.links import check_inside, is_plain_file, leads_elsewhere
 from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
@@ -23,20 +23,28 @@ from dmlprep.core.text.markdown import Markdown, code, table, text
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.package.building import Runs, joined, open_runs
-from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, Tensor, schema
+from dmlprep.package.contract import (
+    CONTRACT,
+    DIGEST,
+    LOADER_FOLDER,
+    SCHEMA,
+    SIGNATURE,
+    Bucket,
+    Contract,
+    Tensor,
+    schema,
+)
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.portable.app_errors import requirement
 from dmlprep.portable.integrity import file_digest
 from dmlprep.record.aliases import Progress
 from dmlprep.record.buckets import FileEntry
 
 README = "README.md"
 _PIECE = 1 << 20
-
-_WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
-"""PyPI packages of ONNX Runtime with DirectML; the first one has the newer releases (docs/directml-in-2026.md)."""
 
 
 @dataclass(frozen=True)
@@ -80,23 +88,29 @@ def package(
     # As it is read again: JSON has no infinity, for one.
     draft = parse_json(joined(runs, language).to_json(), Contract)
     texts = texts_of(draft)
-    reserved_names = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
+    own_names = {name.partition("/")[0] for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
+    reserved_names = {name.casefold() for name in own_names}
     if clash := next((file for file in sources if file.name.casefold() in reserved_names), None):
         what = f"its file {clash.name!r} has the name of another file of the package"
         raise ModelRefused(what, where=str(clash), code="DP820", fix="rename the model, or prepare it again")
-    gone = before.replaced_by([*texts, *(file.name for file in sources), CONTRACT, DIGEST, SIGNATURE])
+    gone = before.replaced_by({*own_names, *(file.name for file in sources)})
     files: dict[str, FileEntry] = {}
     try:
         # The staging folder creates the package's folder, and removes it if the package does not appear.
-        with staging_folder(out), Writer() as writer:
+        with staging_folder(out) as staging, Writer() as writer:
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
                 done = _copy(file, writer.open(out / file.name), files, done, total, progress)
             if changed := next((name for name, sha in runs.digests.items() if files[name].sha256 != sha), ""):
                 what = f"{changed} was changed since it was prepared"
                 raise InputError(what, where=str(sources[0].parent / changed), code="DP820", fix="prepare it again")
+            loader = staging / LOADER_FOLDER
             for name, content in texts.items():
-                writer.open(out / name).write(content)
+                if name.startswith(f"{LOADER_FOLDER}/"):
+                    loader.mkdir(exist_ok=True)
+                    (staging / name).write_bytes(content)
+                else:
+                    writer.open(out / name).write(content)
                 files[name] = FileEntry(len(content), hashlib.sha256(content).hexdigest())
             contract = msgspec.structs.replace(draft, files=dict(sorted(files.items())))
             document = contract.to_json()
@@ -108,8 +122,13 @@ def package(
             writer.open(out / CONTRACT).write(document)
             if key is not None:
                 key.keep()
-            before.watch.check()
-            writer.commit([name for name in gone if name not in (*files, DIGEST, CONTRACT)], force=force)
+            before.check()
+            folders = {LOADER_FOLDER: loader if loader.exists() else None}
+            writer.commit(
+                [name for name in gone if name not in (*files, DIGEST, CONTRACT)],
+                force=force,
+                folders=folders if LOADER_FOLDER in {*gone, *own_names} else {},
+            )
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:
             raise unreadable(error, Path(error.filename)) from error
@@ -161,18 +180,40 @@ class _Before:
     own: tuple[str, ...] = ()
     watch: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
 
-    def replaced_by(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the earlier package's files, which are to be removed.
+    def replaced_by(self, names: Collection[str]) -> list[str]:
+        """Return the names of the earlier package's files, and of its loader's folder, which are to be removed.
 
         Raises:
-            OutputError: a new file in ``names`` would replace a file that is not one of them.
+            OutputError: a new file in ``names`` would replace a file that is not one of them, or the loader's folder
+                has such a file.
         """
-        for name in names:
-            place = self.folder / name
-            if name not in self.own and os.path.lexists(place):
-                what = "was changed after packaging, so it is not replaced"
-                raise OutputError(what, where=str(place), fix="move it away, or choose another folder")
-        return list(self.own)
+        own = {name.partition("/")[0] for name in self.own}
+        for place in (self.folder / name for name in sorted(names) if name not in own):
+            if os.path.lexists(place):
+                raise _changed(place)
+        if LOADER_FOLDER in own:
+            self._check_loader()
+        return sorted(own)
+
+    def check(self) -> None:
+        """Check that no program changed the earlier package meanwhile.
+
+        Raises:
+            InputError, OutputError: one did.
+        """
+        self.watch.check()
+        if any("/" in name for name in self.own):
+            self._check_loader()
+
+    def _check_loader(self) -> None:
+        for place in (self.folder / LOADER_FOLDER).iterdir():
+            if place.name != "__pycache__" and f"{LOADER_FOLDER}/{place.name}" not in self.own:
+                raise _changed(place)
+
+
+def _changed(place: Path) -> OutputError:
+    what = "was changed after packaging, so it is not replaced"
+    return OutputError(what, where=str(place), fix="move it away, or choose another folder")
 
 
 def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
@@ -211,6 +252,7 @@ def _own(folder: Path) -> Iterator[str]:
     """Yield the names of files in the folder of a package that are unchanged, so that they may be replaced.
 
     Only plain files that have their digest in the contract count, because the contract could name any file of the user.
+    The loader's folder must not be a link.
     The contract itself and a file with the form of a signature are also yielded, without a check of their content.
     """
     contract, raw = read_contract(folder)
@@ -219,7 +261,8 @@ def _own(folder: Path) -> Iterator[str]:
     for name, sha256 in digests.items():
         path = folder / name
         try:
-            if is_plain_file(path) and file_digest(path)[1] == sha256:
+            linked = path.parent != folder and path.parent.is_dir() and leads_elsewhere(os.lstat(path.parent))
+            if not linked and is_plain_file(path) and file_digest(path)[1] == sha256:
                 yield name
         except OSError as error:
             raise unreadable(error, path) from error
@@ -262,7 +305,7 @@ def nuget_version(contract: Contract) -> str:
     (docs/directml-in-2026.md).
     """
     releases = [find_target(name) for name in target_names()]
-    last = max((one for one in releases if one.package == _WHEELS[1]), key=lambda one: one.release)
+    last = max((one for one in releases if one.package == "onnxruntime-directml"), key=lambda one: one.release)
     return min(find_target(contract.target.name), last, key=lambda one: one.release).ort_version
 
 
@@ -272,10 +315,9 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
     A contract that was read from ``model.json`` gives the same bytes as when it was written.
     """
     language = find_language(contract.language)
-    made_for = find_target(contract.target.name).package
     values = {
         "LOWEST": contract.target.lowest_onnxruntime,
-        "WHEEL": made_for if made_for in _WHEELS else _WHEELS[0],
+        "REQUIREMENT": requirement(msgspec.to_builtins(contract.target)),
         "NUGET": nuget_version(contract),
         "MODEL": ";".join(msbuild_text(name) for name in shipped_files(contract)),
         "INPUTS": _members(contract.inputs, "Input"),

@@ -9,7 +9,7 @@ from typing import NoReturn
 from dmlprep.core.errors import InputError
 from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.core.files.outputs import file_name_problem
-from dmlprep.package.contract import CONTRACT, Contract
+from dmlprep.package.contract import CONTRACT, LOADER_FOLDER, Contract
 
 REPAIR = "copy the package again completely, or create it again"
 """The remedy in errors about a damaged package."""
@@ -37,7 +37,7 @@ def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> by
 def read_contract(folder: Path) -> tuple[Contract, bytes]:
     """Read the contract (``model.json``) of a package; return it, and the content of its file as bytes.
 
-    Every file name in it is checked to be a plain name, without folders.
+    Every file name in it is checked to be a plain name, without folders; the loader's folder is allowed.
 
     Raises:
         InputError: it is missing, is not a contract, or has a name that is not allowed.
@@ -49,7 +49,7 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
         refuse(folder / CONTRACT, f"not a contract of a package: {error}")
     names: Mapping[str, object] = contract.files
     for name in (*names, *contract.model_files):
-        if wrong := file_name_problem(name):
+        if wrong := file_name_problem(name.removeprefix(f"{LOADER_FOLDER}/")):
             refuse(folder / CONTRACT, f"it lists a file {name!r}, which {wrong}")
         if name not in names:
             refuse(folder / CONTRACT, f"it does not describe {name!r}")

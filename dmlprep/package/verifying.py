@@ -78,8 +78,8 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
     needed = contract.files if whole else contract.model_files
     for name, entry in contract.files.items():
         path = folder / name
-        if path.is_symlink():
-            refuse(path, "it is a link")
+        if linked := next((one for one in (path, path.parent) if one != folder and one.is_symlink()), None):
+            refuse(linked, "it is a link")
         try:
             size = check_plain(path)
             if size != entry.bytes:

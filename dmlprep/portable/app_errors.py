@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .hresult import diagnose, error_text
@@ -68,20 +69,35 @@ def translated(error: Exception) -> ModelError:
     return ModelError(f"{cause}: {text}" if cause is not None else text)
 
 
-def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
+def requirement(target: Mapping[str, Any]) -> str:
+    """Return the package on PyPI with ONNX Runtime and DirectML, and its oldest release, as pip needs them.
+
+    ``target`` is that of the contract. The last release of onnxruntime-directml is 1.24, and the first one of
+    onnxruntime-windowsml 1.23.
+    """
+    lowest = _release(target["lowest_onnxruntime"])
+    if target["name"].startswith("ort-") and _release(target["onnxruntime"]) <= (1, 24):
+        return "onnxruntime-directml>={}.{}".format(*lowest)
+    return "onnxruntime-windowsml>={}.{}".format(*max(lowest, (1, 23)))
+
+
+def check_release(onnxruntime: Any, provider: str, target: Mapping[str, Any]) -> None:
     """Check that the installed onnxruntime can run the model.
 
     Raises:
-        RuntimeMissing: it lacks the execution provider ``provider``, or is older than ``lowest``. Only the first two
-            numbers of the versions count.
+        RuntimeMissing: it lacks the execution provider ``provider``, or is older than the ``target`` of the contract
+            allows. Only the first two numbers of the versions count.
     """
-    here, available = str(onnxruntime.__version__), onnxruntime.get_available_providers()
+    here, lowest = str(onnxruntime.__version__), target["lowest_onnxruntime"]
+    available = onnxruntime.get_available_providers()
+    install = f'pip install "{requirement(target)}"'
     if provider not in available:
-        fix = "pip uninstall onnxruntime, then pip install onnxruntime-directml"
+        fix = f"pip uninstall onnxruntime, then {install}"
         raise RuntimeMissing(f"onnxruntime {here} has no {provider} (it has {', '.join(available)}): {fix}")
-    if _numbers(here) < _numbers(lowest):
-        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest version for this model")
+    if _release(here) < _release(lowest):
+        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest version for this model: {install}")
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")[:2] if part.isdigit()]
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

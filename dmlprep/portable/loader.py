@@ -1,98 +1,59 @@
-"""Load a packaged model on DirectML and run it, with the settings that the DirectML provider of ONNX Runtime requires.
-
-    model = Model("app")                      # the folder of model.json
-    outputs = model.run({"image": array})     # numpy arrays by name
-
-Requires numpy and either onnxruntime-directml or onnxruntime-windowsml, but not dmlprep. See also ``README.md``.
-"""
+"""Load a packaged model on DirectML and run it, with the settings that its provider in ONNX Runtime requires."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
-from .app_errors import (
-    AdapterMissing,
-    BadInput,
-    DeviceRemoved,
-    ModelError,
-    OutOfMemory,
-    PackageDamaged,
-    RuntimeMissing,
-    check_release,
-    translated,
-)
+from .app_errors import AdapterMissing, BadInput, DeviceRemoved, ModelError, OutOfMemory, translated
+from .app_files import PackageFiles, Read
+from .app_sessions import CPU, DML, SESSIONS, AppSession, new_settings, open_session, runtime
 from .buckets import Choice, choose
 from .device import adapters, find_adapter, listed
 
-__all__ = [
-    "AdapterMissing",
-    "BadInput",
-    "Choice",
-    "DeviceRemoved",
-    "Model",
-    "ModelError",
-    "OutOfMemory",
-    "PackageDamaged",
-    "RuntimeMissing",
-    "read_contract",
-]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-CONTRACT, DIGEST = "model.json", "model.json.sha256"
-FORMAT = 1
-DML, CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 PREFERENCES = ("high_performance", "minimum_power")
+Device = Literal["dml", "cpu", "dml-or-cpu"]
 
+_PROVIDERS: dict[Device, tuple[str, ...]] = {"dml": (DML,), "cpu": (CPU,), "dml-or-cpu": (DML, CPU)}
+"""The providers for each device, in the order in which they are tried."""
 _NO_BUCKETS = "the package has no buckets: its model has the sizes of its contract"
-_LOG = logging.getLogger("dmlprep_loader")
-_ONE_AT_A_TIME = threading.RLock()
-"""Lock for DirectML sessions, which are created and run one at a time. Some drivers crash otherwise, even with two
-different sessions."""
-
-Array = np.ndarray
-Read = Callable[[str], bytes]
+_LOG = logging.getLogger("dmlprep_model")
 
 
-def read_contract(read: Read) -> dict[str, Any]:
-    """Read the contract (``model.json``), check its digest, and return its content.
+class Tensor(TypedDict):
+    """One input or output, as the contract describes it; ``model.schema.json`` explains the fields."""
 
-    ``read`` returns the content of a named file as bytes.
-
-    Raises:
-        PackageDamaged: the contract or its digest is missing or changed, or the contract has an unknown format.
-    """
-    raw = _bytes(read, CONTRACT)
-    if _bytes(read, DIGEST).decode("ascii", "replace") != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
-        raise PackageDamaged(CONTRACT, f"does not match {DIGEST}")
-    contract = json.loads(raw.decode("utf-8"))
-    if contract.get("format") != FORMAT:
-        raise PackageDamaged(CONTRACT, f"has format {contract.get('format')}, but this loader reads {FORMAT}")
-    return dict(contract)
-
-
-def _bytes(read: Read, name: str) -> bytes:
-    try:
-        return read(name)
-    except (OSError, KeyError) as error:
-        raise PackageDamaged(name, "is missing") from error
+    name: str
+    type: str
+    shape: list[int | str]
+    denotations: list[str]
+    layout: str
+    bytes: int | None
+    gpu_bytes: int | None
+    gpu_alignment: int
+    meaning: str
+    about: str
+    range: list[float] | None
+    picture: dict[str, Any] | None
 
 
 class Model:
     """A model of a package, ready to run. Threads may share it.
 
     Args:
-        folder: the folder of ``model.json``.
+        folder: the folder of ``model.json``. By default, that of this Python package, or the one above it.
         adapter: the DXGI number of the adapter (0 is the adapter of the desktop). Or ``high_performance`` or
             ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``), or a part of the adapter's name.
-        device: ``dml``; ``cpu`` for the CPU only; ``dml-or-cpu`` for the CPU if DirectML is not available. Then
-            ``notice`` gives the reason.
+        device: ``dml``; ``cpu`` for the CPU only; ``dml-or-cpu`` for the CPU if DirectML is not available.
         sizes: sizes of the dimensions that the contract leaves free, by name or by denotation, such as ``DATA_BATCH``.
             For a package with buckets (models of fixed sizes): the sizes of the app's inputs. ``padding`` then reports
             how many elements the inputs lack in the chosen bucket. Without sizes, the first bucket is loaded.
@@ -103,8 +64,10 @@ class Model:
 
     Attributes:
         contract: the content of ``model.json``.
-        device: the device that runs the model: ``dml`` or ``cpu``; empty after ``close``.
-        notice: the reason why the model runs on the CPU although DirectML was requested; otherwise empty.
+        asked: the requested device.
+        device: the device that runs the model: ``dml`` or ``cpu``; empty if no session is open.
+        evidence: how ``device`` is known, such as "ONNX Runtime assigned 12 of 12 nodes to DmlExecutionProvider".
+        notice: why the model does not run on the requested device, which is also logged; otherwise empty.
         bucket: the name of the loaded bucket; empty for a package without buckets.
         padding: for each dimension that needs some, how many elements the app must add to its inputs for this bucket.
             The loader adds nothing: the right values depend on the model.
@@ -116,39 +79,41 @@ class Model:
 
     def __init__(
         self,
-        folder: str | Path = ".",
+        folder: str | Path | None = None,
         *,
         adapter: int | str = 0,
-        device: str = "dml",
+        device: Device = "dml",
         sizes: Mapping[str, int] | None = None,
         disable_metacommands: bool = False,
         warm_up: bool = True,
         read: Read | None = None,
     ) -> None:
-        self._folder = None if read is not None else Path(folder)
-        self._read = read or (lambda name: (Path(folder) / name).read_bytes())
+        self._files = PackageFiles(folder, read)
         self._adapter = adapter
         self._sizes = dict(sizes or {})
         self._disable_metacommands = disable_metacommands
         self._warm_up = warm_up
-        self._sessions: dict[str, Any] = {}  # by bucket
+        self._lock = threading.RLock()  # held before SESSIONS
+        self._sessions: dict[str, AppSession] = {}  # by bucket
         self._lost: ModelError | None = None
-        self.contract = read_contract(self._read)
+        self.contract = self._files.contract
         self._part: Mapping[str, Any] = self.contract
         self._free: dict[str, int] = {}
+        self.asked: Device = device
         self.device = ""
+        self.evidence = ""
         self.notice = ""
         self.bucket = ""
         self.padding: dict[str, int] = {}
         self.reopen(device)
 
     @property
-    def inputs(self) -> list[dict[str, Any]]:
+    def inputs(self) -> list[Tensor]:
         """The inputs of the loaded model, as the contract describes them: name, type, shape, size in bytes."""
         return list(self._part["inputs"])
 
     @property
-    def outputs(self) -> list[dict[str, Any]]:
+    def outputs(self) -> list[Tensor]:
         """The outputs of the loaded model, as the contract describes them."""
         return list(self._part["outputs"])
 
@@ -169,7 +134,7 @@ class Model:
     def _buckets(self) -> list[dict[str, Any]]:
         return list(self.contract.get("buckets") or ())
 
-    def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
+    def reopen(self, device: Device = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
         """Close all sessions and open a new one: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
         ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used. Without ``device``,
@@ -179,22 +144,25 @@ class Model:
             ModelError: the model cannot be loaded; the subclass gives the reason.
             ValueError: ``device`` is unknown.
         """
-        if device not in ("dml", "cpu", "dml-or-cpu"):
+        if device not in _PROVIDERS:
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
-        with _ONE_AT_A_TIME:
+        with self._lock:
             self._go_to(self._sizes if sizes is None else dict(sizes))
             self.close()
-            raw = self._checked()
-            self.notice = ""
-            try:
-                self._open(raw, CPU if device == "cpu" else DML)
-            except ModelError as error:
-                if device != "dml-or-cpu":
-                    raise
-                self.close()
-                self.notice = f"DirectML is not available: the model runs on the CPU, which is slower: {error}"
-                _LOG.warning(self.notice)
-                self._open(raw, CPU)
+            contents = self._files.checked(self._part["model"])
+            self.asked, self.notice = device, ""
+            providers = _PROVIDERS[device]
+            for provider in providers:
+                try:
+                    self._open(contents, provider)
+                    break
+                except ModelError as error:
+                    if provider == providers[-1]:
+                        raise
+                    self.close()
+                    self.notice = f"DirectML is not available: the model runs on the CPU, which is slower: {error}"
+            if self.notice:
+                _LOG.warning("%s", self.notice)
 
     def take(self, sizes: Mapping[str, int]) -> None:
         """Switch to the bucket for these sizes, in all threads that share this model.
@@ -207,18 +175,22 @@ class Model:
             BadInput: no bucket is large enough, the package has no buckets, or a dimension is unknown or missing.
             ModelError: the bucket cannot be loaded, or the model is closed or has lost its device.
         """
-        with _ONE_AT_A_TIME:
+        with self._lock:
             if not self._buckets:
                 raise BadInput(_NO_BUCKETS)
             before = (self._sizes, self._part, self._free, self.bucket, self.padding)
             self._demand_open()
+            provider = DML if self.device == "dml" else CPU
             self._go_to(dict(sizes))
             try:
                 if self.bucket not in self._sessions:
-                    self._open(self._checked(), DML if self.device == "dml" else CPU)
+                    self._open(self._files.checked(self._part["model"]), provider)
+                self._report()
             except ModelError:
-                self._sessions.pop(self.bucket, None)
+                with SESSIONS:
+                    self._sessions.pop(self.bucket, None)
                 self._sizes, self._part, self._free, self.bucket, self.padding = before
+                self._report()
                 raise
 
     def _go_to(self, sizes: dict[str, int]) -> None:
@@ -236,10 +208,25 @@ class Model:
         self._free = {name: size for name, size in sizes.items() if name not in own}
 
     def close(self) -> None:
-        """Close all sessions and free their memory."""
-        with _ONE_AT_A_TIME:
-            self._lost, self.device = None, ""
-            self._sessions.clear()
+        """Close all sessions and free their memory; a run in another thread ends first."""
+        with self._lock:
+            self._lost = None
+            with SESSIONS:
+                self._sessions.clear()
+            self._report()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _report(self) -> None:
+        """Set ``device`` and ``evidence`` to those of the loaded session."""
+        opened = self._sessions.get(self.bucket)
+        self.device, self.evidence = (opened.device, opened.evidence) if opened is not None else ("", "")
 
     def _demand_open(self) -> None:
         if self._lost is not None:
@@ -247,77 +234,38 @@ class Model:
         if not self._sessions:
             raise ModelError("the model is closed: call reopen()")
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run the model once, and return its outputs as arrays by name.
 
-        The inputs are arrays, by the names of the contract. Other threads wait until the run ends.
+        The inputs are arrays, by the names of the contract. Other threads that run this model wait until the run ends;
+        on DirectML, so do those that run, open or close other models.
 
         Raises:
             BadInput: an array is missing or unknown, or has the wrong type or shape.
             DeviceRemoved, OutOfMemory: the session can no longer be used; the message gives the next step.
             ModelError: the model is closed, or any other error of the runtime.
         """
-        with _ONE_AT_A_TIME:
+        with self._lock:
             feeds = {one["name"]: self._fitting(one, inputs) for one in self.inputs}
             if strange := sorted(set(inputs) - set(feeds)):
                 raise BadInput(f"the model has no input {strange[0]!r}; it has: {', '.join(feeds)}")
             names = [one["name"] for one in self.outputs]
             self._demand_open()
             try:
-                return dict(zip(names, self._sessions[self.bucket].run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
+                answers = self._sessions[self.bucket].run(names, feeds)
             except Exception as error:
                 wrong = translated(error)
                 if isinstance(wrong, (DeviceRemoved, OutOfMemory)):
-                    self._sessions.clear()
+                    self.close()
                     self._lost = wrong
-                raise wrong from error
+                # The frames of the traceback would keep the session, and its memory, alive.
+                raise wrong from error.with_traceback(None)
+            return dict(zip(names, answers))  # noqa: B905 - Python 3.9 has no strict
 
-    def _checked(self) -> dict[str, bytes]:
-        """Check the files against the contract, and return the content of the model's files as bytes, by name.
-
-        Other files of the contract are checked only if they are in the folder. Data files in a folder are checked but
-        not returned: ONNX Runtime reads them itself.
-        """
-        model, data = self._part["model"]["file"], self._part["model"]["data"]
-        contents: dict[str, bytes] = {}
-        for name, entry in self.contract["files"].items():
-            needed = name in (model, *data)
-            by_path = self._folder is not None and name in data
-            if not needed and (self._folder is None or not (self._folder / name).is_file()):
-                continue  # an app may omit the README and the sample
-            size, digest, raw = self._digest(name, keep=needed and not by_path)
-            if size != entry["bytes"]:
-                raise PackageDamaged(name, f"has {size} bytes, but {CONTRACT} lists {entry['bytes']}")
-            if digest != entry["sha256"]:
-                raise PackageDamaged(name, f"was changed: its SHA-256 is not the one in {CONTRACT}")
-            if raw is not None:
-                contents[name] = raw
-        return contents
-
-    def _digest(self, name: str, *, keep: bool) -> tuple[int, str, bytes | None]:
-        if keep or self._folder is None:
-            raw = _bytes(self._read, name)
-            return len(raw), hashlib.sha256(raw).hexdigest(), raw
-        digest, size = hashlib.sha256(), 0
-        try:
-            with (self._folder / name).open("rb") as file:
-                for piece in iter(lambda: file.read(1 << 20), b""):
-                    digest.update(piece)
-                    size += len(piece)
-        except OSError as error:
-            raise PackageDamaged(name, "is missing") from error
-        return size, digest.hexdigest(), None
-
-    def _open(self, raw: Mapping[str, bytes], provider: str) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise RuntimeMissing(f"{error}: pip install onnxruntime-directml") from error
-        check_release(onnxruntime, provider, self._part["target"]["lowest_onnxruntime"])
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3
-        settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        settings.enable_mem_pattern = provider != DML
+    def _open(self, contents: Mapping[str, bytes], provider: str) -> None:
+        """Open the session of the chosen bucket with a provider, and run it once with zeros."""
+        onnxruntime = runtime(provider, self._part["target"])
+        settings = new_settings(onnxruntime, provider)
         known = {d for one in self.inputs for d in one["shape"] if isinstance(d, str)}
         for name, size in self._free.items():
             if name in known:
@@ -327,21 +275,15 @@ class Model:
             else:
                 raise BadInput(f"no free dimension {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
         model, data = self._part["model"]["file"], self._part["model"]["data"]
-        source: bytes | str = raw[model]
-        if data and self._folder is not None:
-            source = str(self._folder / model)
+        source: bytes | str = contents[model]
+        if data and self._files.folder is not None:
+            source = str(self._files.folder / model)
         elif data:
-            pieces = [raw[name] for name in data]
+            pieces = [contents[name] for name in data]
             settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
         providers: list[object] = [CPU] if provider == CPU else [(provider, self._provider_options()), CPU]
-        try:
-            # Without this, onnxruntime would retry on the CPU after a failure and hide the error.
-            session = onnxruntime.InferenceSession(source, settings, providers=providers, enable_fallback=False)
-        except Exception as error:
-            raise translated(error) from error
-        if provider not in session.get_providers():
-            raise RuntimeMissing(f"the session has no {provider}; it has {', '.join(session.get_providers())}")
-        self._sessions[self.bucket], self.device = session, "dml" if provider == DML else "cpu"
+        self._sessions[self.bucket] = open_session(onnxruntime, source, settings, provider, providers)
+        self._report()
         if self._warm_up and (feeds := self._zeros()) is not None:
             self.run(feeds)
 
@@ -363,16 +305,20 @@ class Model:
             raise AdapterMissing(f"DXGI lists no adapter for {self._adapter}; {listed(rows)}")
         return chosen[0]
 
-    def _shape(self, one: Mapping[str, Any]) -> list[int | str]:
+    def _shape(self, one: Tensor) -> list[int | str]:
         return [self._free.get(d, d) if isinstance(d, str) else d for d in one["shape"]]
 
-    def _zeros(self) -> dict[str, Array] | None:
+    def _zeros(self) -> dict[str, NDArray[Any]] | None:
         """Return inputs of zeros, or ``None`` if a size is unknown."""
-        if any(isinstance(d, str) for one in self.inputs for d in self._shape(one)):
-            return None
-        return {one["name"]: np.zeros(self._shape(one), _dtype(one)) for one in self.inputs}  # type: ignore[arg-type]
+        feeds: dict[str, NDArray[Any]] = {}
+        for one in self.inputs:
+            shape = [size for size in self._shape(one) if not isinstance(size, str)]
+            if len(shape) < len(one["shape"]):
+                return None
+            feeds[one["name"]] = np.zeros(shape, _dtype(one))
+        return feeds
 
-    def _fitting(self, one: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
+    def _fitting(self, one: Tensor, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the array of an input as a contiguous array, after a check of its type and shape."""
         name = one["name"]
         if name not in inputs:
@@ -388,7 +334,7 @@ class Model:
         return array
 
 
-def _dtype(one: Mapping[str, Any]) -> Any:
+def _dtype(one: Tensor) -> np.dtype[Any]:
     try:
         return np.dtype(object if one["type"] == "string" else one["type"])
     except TypeError as error:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .loader import Model, ModelError
+from .public import Model, ModelError, Tensor
 
 
-def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
+def example(one: Tensor) -> np.ndarray[Any, Any]:
     """Return an example array for one input: the same numbers as the samples in the other languages.
 
     The values are in the range that the contract gives for the input, or 0 to 1 without one. A free dimension gets size
@@ -25,6 +25,7 @@ def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
     count = np.arange(int(np.prod(shape)), dtype=np.int64)
     whole = np.issubdtype(np.dtype(one["type"]), np.integer) or one["type"] == "bool"
     low, high = one.get("range") or (0, 1)
+    values: np.ndarray[Any, Any]
     if whole:
         noise = (count * 2654435761 & 0xFFFFFFFF) >> 24  # 0 to 255 (Knuth's multiplicative hash)
         values = int(low) + noise % (int(high) - int(low) + 1) if one.get("range") else count % 2
@@ -37,7 +38,7 @@ def main() -> int:
     """Load the model, run it once and print the outputs; return the exit code."""
     plain = [word for word in sys.argv[1:] if "=" not in word]
     sizes = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-    device = plain[0] if plain else "dml"
+    device: Any = plain[0] if plain else "dml"
     wanted = plain[1] if len(plain) > 1 else "0"
     try:
         adapter = int(wanted) if wanted.isdigit() else wanted

@@ -74,7 +74,7 @@ CONTEXT = {
 }
 """What the file has around the part that a page shows."""
 
-ELSEWHERE = {"onnxruntime_genai", "dmlprep_loader"}
+ELSEWHERE = {"onnxruntime_genai", "app.dmlprep_model"}
 """Packages of apps: what imports them is compiled only."""
 
 

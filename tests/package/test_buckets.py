@@ -20,7 +20,7 @@ import dmlprep
 from dmlprep.core.errors import InputError
 from dmlprep.package.contract import schema
 from dmlprep.portable.buckets import choose
-from dmlprep.portable.loader import BadInput, Model, PackageDamaged
+from dmlprep.portable.public import BadInput, Model, PackageDamaged
 from dmlprep.portable.sample import example
 from dmlprep.record.buckets import BucketsFile
 from dmlprep.record.buckets import schema as buckets_schema

@@ -41,7 +41,13 @@ def _again(proved: Path, app: Path) -> None:
     dmlprep.package_model(proved, out=app, language="python", unproven=True, force=True)
 
 
-@pytest.mark.parametrize("name", [".", "..", "", "a/b", "a\\b", "../x", "nul.txt", "a:b", "a ", ".dmlprep-old-x:y"])
+NO_NAMES = (
+    ".", "..", "", "a/b", "a\\b", "../x", "nul.txt", "a:b", "a ", ".dmlprep-old-x:y", "dmlprep_model/..",
+    "dmlprep_model/", "dmlprep_model/a/b", "dmlprep_model/nul.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_a_contract_that_names_no_plain_file_is_refused_and_nothing_goes(
     proved: Path, app: Path, run: Run, name: str
 ) -> None:
@@ -71,6 +77,63 @@ def test_a_file_with_another_digest_than_the_contract_says_stays(proved: Path, a
     _again(proved, app)
     assert (app / "notes.txt").read_text() == "mine"
     assert not (app / "old.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "loader.py"])
+@pytest.mark.parametrize("language", ["python", "csharp"])
+def test_a_file_of_the_user_in_the_folder_of_the_loader_stays(
+    proved: Path, app: Path, name: str, language: str
+) -> None:
+    mine = app / "dmlprep_model" / name
+    mine.write_text("mine")
+    before = _tree(app)
+    with pytest.raises(OutputError, match="was changed after packaging") as refused:
+        dmlprep.package_model(proved, out=app, language=language, unproven=True, force=True)
+    assert Path(refused.value.where) == mine
+    assert _tree(app) == before
+
+
+def test_the_folder_of_the_loader_goes_with_its_package(proved: Path, app: Path) -> None:
+    before = _tree(app)
+    (app / "dmlprep_model" / "__pycache__").mkdir()
+    (app / "dmlprep_model" / "old.py").write_bytes(b"theirs")
+    _list(app, "dmlprep_model/old.py", b"theirs")
+    _again(proved, app)
+    assert _tree(app) == before
+    assert sorted(p.name for p in app.iterdir()) == sorted({name.partition("/")[0] for name in before})
+    dmlprep.package_model(proved, out=app, language="csharp", unproven=True, force=True)
+    assert not (app / "dmlprep_model").exists()
+    (app / "dmlprep_model").mkdir()
+    (app / "dmlprep_model" / "mine.txt").write_text("mine")
+    dmlprep.package_model(proved, out=app, language="csharp", unproven=True, force=True)
+    assert (app / "dmlprep_model" / "mine.txt").read_text() == "mine"
+
+
+@needs_links
+def test_a_link_in_place_of_the_folder_of_the_loader_stays(proved: Path, app: Path, run: Run) -> None:
+    theirs = (app / "dmlprep_model").rename(app.parent / "elsewhere")
+    (app / "dmlprep_model").symlink_to(theirs, target_is_directory=True)
+    before = _tree(theirs)
+    done = run("package", "verify", app)
+    assert done.code == InputError.exit_code
+    assert "it is a link" in done.err
+    with pytest.raises(OutputError, match="was changed after packaging"):
+        _again(proved, app)
+    dmlprep.package_model(proved, out=app, language="csharp", unproven=True, force=True)
+    assert (app / "dmlprep_model").is_symlink()
+    assert _tree(theirs) == before
+
+
+def test_a_file_that_appears_meanwhile_in_the_folder_of_the_loader_stays(proved: Path, app: Path) -> None:
+    mine = app / "dmlprep_model" / "mine.txt"
+
+    def progress(share: float, text: str) -> None:
+        mine.write_text("mine")
+
+    with pytest.raises(OutputError, match="was changed after packaging") as refused:
+        dmlprep.package_model(proved, out=app, language="python", unproven=True, force=True, progress=progress)
+    assert Path(refused.value.where) == mine
+    assert mine.read_text() == "mine"
 
 
 @needs_links

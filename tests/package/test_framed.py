@@ -18,7 +18,7 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.model import Model
 from dmlprep.package.contract import Contract, schema
 from dmlprep.passes.framing import DetectOptions, PictureOptions, ResultOptions, resolve, write_frame
-from dmlprep.portable.loader import Model as Loaded
+from dmlprep.portable.public import Model as Loaded
 from dmlprep.portable.sample import example
 from tests.package.runs import run_of
 

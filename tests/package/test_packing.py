@@ -22,8 +22,8 @@ from dmlprep.core.errors import CheckNotRun, InputError, ModelRefused, OutputErr
 from dmlprep.graph.model import Model
 from dmlprep.package import LANGUAGES
 from dmlprep.package.contract import schema
-from dmlprep.portable.loader import Model as Loaded
-from dmlprep.portable.loader import PackageDamaged
+from dmlprep.portable.public import Model as Loaded
+from dmlprep.portable.public import PackageDamaged
 from dmlprep.record import Check, DeviceInfo, RunError, RunRecord, Verdict
 from tests.hostile_names import NASTY, document_is_plain
 from tests.in_process import Run
@@ -68,7 +68,8 @@ def test_the_contract_fits_its_schema_and_says_what_the_app_needs(made: Path) ->
 
 def test_the_contract_has_the_digest_of_every_other_file(made: Path) -> None:
     contract = _contract(made)
-    there = {p.name for p in made.iterdir()} - {"model.json", "model.json.sha256"}
+    there = {p.relative_to(made).as_posix() for p in made.rglob("*") if p.is_file()}
+    there -= {"model.json", "model.json.sha256"}
     assert set(contract["files"]) == there
     for name, entry in contract["files"].items():
         raw = (made / name).read_bytes()
@@ -105,20 +106,20 @@ def test_sizes_layout_and_free_dimensions(tmp_path: Path) -> None:
 
 
 def test_python_of_a_package_imports_nothing_of_dmlprep(made: Path) -> None:
-    beside = {p.stem for p in made.glob("*.py")}
-    allowed = {*sys.stdlib_module_names, *beside, "numpy", "onnxruntime"}
+    beside = {f".{p.stem}" for p in (made / "dmlprep_model").glob("*.py")}
+    allowed = {*sys.stdlib_module_names, *beside, ".", "dmlprep_model", "numpy", "onnxruntime"}
     strange = {
         (path.name, name)
-        for path in made.glob("*.py")
+        for path in made.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
-            else [str(node.module)]
+            else ["." * node.level + (node.module or "")]
             if isinstance(node, ast.ImportFrom)
             else []
         )
-        if name.partition(".")[0] not in allowed
+        if (name if name.startswith(".") else name.partition(".")[0]) not in allowed
     }
     assert strange == set()
 
@@ -224,7 +225,7 @@ def test_a_data_file_comes_along(tmp_path: Path, in_memory: bool) -> None:
     contract = dmlprep.package_model(run / "big.onnx", out=app, language="python").contract
     assert (contract.model.file, contract.model.data) == ("big.onnx", ["big.onnx.data"])
     assert dmlprep.verify_package(app).others == []
-    kept = {p.name: p.read_bytes() for p in app.iterdir()}
+    kept = {p.name: p.read_bytes() for p in app.iterdir() if p.is_file()}
     loaded = Loaded(read=kept.__getitem__, device="cpu") if in_memory else Loaded(app, device="cpu")
     x = np.eye(1, 128, 3, dtype=np.float32)
     np.testing.assert_array_equal(loaded.run({"x": x})["y"], weights[3:4])

@@ -8,19 +8,21 @@ import pytest
 
 import dmlprep
 from dmlprep.core.errors import InputError
-from dmlprep.portable.loader import Model, PackageDamaged
+from dmlprep.portable.public import Model, PackageDamaged
 from tests.in_process import Run
 
+LOADER = (
+    "__init__.py", "app_errors.py", "app_files.py", "app_sessions.py", "buckets.py", "device.py", "dxgi.py",
+    "hresult.py", "loader.py", "ortoptions.py", "py.typed",
+)  # fmt: skip
 NAMES = (
-    "README.md", "dmlprep_app_errors.py", "dmlprep_buckets.py", "dmlprep_device.py", "dmlprep_dxgi.py",
-    "dmlprep_hresult.py", "dmlprep_loader.py",
-    "dmlprep_ortoptions.py", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt",
-    "sample.py",
+    "README.md", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt", "sample.py",
+    *(f"dmlprep_model/{name}" for name in LOADER),
 )  # fmt: skip
 
 
 def test_these_are_all_files(made: Path) -> None:
-    assert sorted(p.name for p in made.iterdir()) == sorted(NAMES)
+    assert sorted(p.relative_to(made).as_posix() for p in made.rglob("*") if p.is_file()) == sorted(NAMES)
     assert dmlprep.verify_package(made).others == []
 
 
@@ -37,7 +39,7 @@ def test_a_byte_that_was_changed(app: Path, name: str, place: str) -> None:
         Model(app, device="cpu")
     # The two that hold each other: either may be the one that was changed.
     named = {name, "model.json"} if name == "model.json.sha256" else {name}
-    assert Path(refused.value.where).name in named
+    assert Path(refused.value.where).relative_to(app).as_posix() in named
     assert damaged.value.file in named
     assert damaged.value.file in str(damaged.value)
 
@@ -53,7 +55,7 @@ def test_a_file_that_is_missing(app: Path, name: str, run: Run) -> None:
 
 
 def test_what_an_app_need_not_ship_may_be_missing(app: Path) -> None:
-    for name in ("README.md", "sample.py", "model.schema.json", "requirements.txt"):
+    for name in ("README.md", "sample.py", "model.schema.json", "requirements.txt", "dmlprep_model/loader.py"):
         (app / name).unlink()
     assert Model(app, device="cpu").device == "cpu"
     with pytest.raises(InputError, match="missing"):

@@ -6,9 +6,9 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import BinaryIO
 
 from dmlprep.core.errors import OutputError
@@ -53,11 +53,20 @@ class Writer:
         self._open.append((temporary, target, file))
         return file
 
-    def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
+    def commit(
+        self,
+        gone: Collection[str] = (),
+        *,
+        force: bool = True,
+        folders: Mapping[str, Path | None] = MappingProxyType({}),
+    ) -> None:
         """Rename every file to its target, and remove the files ``gone`` from the folder of the last target.
 
-        ``gone`` has names of files of the old result that the new one lacks. Without ``force``, an existing file is
-        never replaced, even one that appeared after the command's check.
+        Args:
+            gone: names of files of the old result that the new one lacks.
+            force: replace existing files; without it never, even if they appeared after the command's check.
+            folders: by name, whole folders of the result, which are moved there; ``None`` if the new result lacks it.
+                An old folder of this name is replaced, with all its content.
 
         Raises:
             OutputError: a file cannot be replaced; with several files, all old ones are unchanged.
@@ -68,9 +77,10 @@ class Writer:
             return
         head = self._open[-1][1]
         new = {target.name: temporary for temporary, target, _ in self._open}
-        others = tuple(name for name in (*new, *gone) if name != head.name)
+        new |= {name: path for name, path in folders.items() if path is not None}
+        others = tuple(name for name in (*new, *gone, *folders) if name != head.name)
         if others:
-            FileSet(head.parent, head.name, others).exchange(new, force=force)
+            FileSet(head.parent, head.name, others, tuple(folders)).exchange(new, force=force)
         else:
             with plain_errors(head):
                 (replace if force else rename_new)(new[head.name], head)

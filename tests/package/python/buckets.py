@@ -15,7 +15,7 @@ import numpy as np
 FOLDER, GRID, DEVICE = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 sys.path.insert(0, str(FOLDER))
 
-from dmlprep_loader import BadInput, Model, PackageDamaged  # noqa: E402
+from dmlprep_model import BadInput, Model, PackageDamaged  # noqa: E402
 
 
 def sizes_of(line: str) -> dict[str, int]:
