@@ -62,6 +62,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "soundfile": ("runtime/tools",),
     "tokenizers": ("runtime/tools",),
     "onnxruntime_genai": ("runtime/tools",),
+    "windowsml": ("portable", "runtime"),
 }
 """Folders that may import a tool."""
 

@@ -125,6 +125,7 @@ def package_model(
     out: str | Path,
     language: str,
     unproven: bool = False,
+    original: str | Path | None = None,
     sign: str | Path | None = None,
     force: bool = False,
     progress: Progress = lambda share, text: None,
@@ -137,6 +138,8 @@ def package_model(
         language: language of the loader and the sample: ``cpp``, ``csharp``, ``node`` or ``python``.
         unproven: True to package also a model that did not pass, or did not run on DirectML; the contract records
             this.
+        original: file of the model that was prepared, to be packaged too: vendors' providers (Windows ML) load it
+            instead of the prepared model. ``None``: they load the prepared model.
         sign: file of a private key (Ed25519, PEM) that signs the contract, created if missing. The public key is
             next to it, with the suffix ``.pub``. ``None``: no signature.
         progress: as in ``pack_kit``.
@@ -149,8 +152,9 @@ def package_model(
     """
     from dmlprep.package import package
 
-    key = Path(sign) if sign is not None else None
-    return package(Path(run), Path(out), language, unproven=unproven, sign=key, force=force, progress=progress)
+    files = {"original": original, "sign": sign}
+    paths = {name: None if path is None else Path(path) for name, path in files.items()}
+    return package(Path(run), Path(out), language, unproven=unproven, **paths, force=force, progress=progress)
 
 
 def write_nupkg(

@@ -37,6 +37,11 @@ def command() -> None:
     help="Package a model that did not pass, or did not run on DirectML. The contract and the README record this.",
 )
 @option(
+    "--original MODEL",
+    type=PATH,
+    help="Package this file too, the model that was prepared: the providers of hardware vendors (Windows ML) load it.",
+)
+@option(
     "--sign KEY",
     type=PATH,
     help="Sign the contract with this private key (Ed25519, PEM), created if missing. Publish KEY.pub.",
@@ -58,6 +63,8 @@ def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format:
     target = package.contract.target
     buckets = package.contract.buckets
     what = f"{len(buckets)} buckets" if buckets else package.contract.model.file
+    if package.contract.original is not None:
+        what += f" and {package.contract.original.file}"
     echo(f"wrote {package.folder}: {what} for {language}, contract {package.digest[:12]}")
     for text in package.contract.unproven:
         echo(f"  UNPROVEN: {text}")

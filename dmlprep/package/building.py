@@ -180,10 +180,8 @@ def joined(runs: Runs, language: str) -> Contract:
 
 
 def _contract(run: Run, language: str) -> Contract:
-    model, path, record, graph = run.model, run.path, run.record, run.model.ir.graph
-    known = meanings(model)
-    inputs = [_tensor(value, path, known.get(("input", value.name or ""), Known())) for value in graph.inputs]
-    outputs = [_tensor(value, path, known.get(("output", value.name or ""), Known())) for value in graph.outputs]
+    model, path, record = run.model, run.path, run.record
+    inputs, outputs = tensors(model)
     free = {
         denotation
         for one in inputs
@@ -230,6 +228,19 @@ def _fixed(record: RunRecord) -> dict[str, int]:
         if step.step.partition(":")[0] == "pin" and isinstance(values, dict):
             sizes |= {str(name): size for name, size in values.items() if isinstance(size, int)}
     return sizes
+
+
+def tensors(model: Model) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the inputs and the outputs of a model that was opened from a file, as a contract describes them.
+
+    Raises:
+        ModelRefused: one is not a tensor of known rank.
+    """
+    graph, known, path = model.ir.graph, meanings(model), model.path
+    assert path is not None
+    inputs = [_tensor(value, path, known.get(("input", value.name or ""), Known())) for value in graph.inputs]
+    outputs = [_tensor(value, path, known.get(("output", value.name or ""), Known())) for value in graph.outputs]
+    return inputs, outputs
 
 
 def _tensor(value: ir.Value, path: Path, known: Known) -> Tensor:

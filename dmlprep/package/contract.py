@@ -178,6 +178,20 @@ class Memory(msgspec.Struct, frozen=True):
     shared: Count
 
 
+class Original(msgspec.Struct, frozen=True):
+    """The model before it was prepared, for the execution providers of hardware vendors (Windows ML).
+
+    It has the same inputs and outputs. Sizes in ``Contract.fixed`` may be free in it: loaders fix them in the session.
+
+    Attributes:
+        file: name of its copy.
+        data: its data files.
+    """
+
+    file: FileName
+    data: list[FileName]
+
+
 class Bucket(msgspec.Struct, frozen=True):
     """One of several models with the same weights, which accepts inputs of its own ``sizes`` only.
 
@@ -205,6 +219,7 @@ class Contract(msgspec.Struct, frozen=True):
         format: version of the format.
         made_by: dmlprep and its version.
         language: language of the loader.
+        model: the prepared model, for DirectML and the CPU. Without ``original``, for vendors' providers too.
         fixed: sizes to which free dimensions were fixed, by name.
         denotations: denotations of free dimensions, which sessions can fix.
         session: settings of a session on DirectML, in the words of ONNX Runtime's documentation.
@@ -214,6 +229,7 @@ class Contract(msgspec.Struct, frozen=True):
         files: size and SHA-256 of every file of the package, except the contract, its digest and its signature.
         memory: estimate of a session's memory; ``None`` if unknown, for example if sizes are free.
         buckets: the models for different sizes; empty for a package of one model.
+        original: the file for vendors' providers; ``None``: the package has only the prepared model.
     """
 
     format: Literal[1]
@@ -231,11 +247,13 @@ class Contract(msgspec.Struct, frozen=True):
     files: dict[PackageFile, FileEntry]
     memory: Memory | None = None
     buckets: list[Bucket] = []
+    original: Original | None = None
 
     @property
     def model_files(self) -> list[str]:
         """The names of the models and their data files, each once."""
-        models = [self.model, *(bucket.model for bucket in self.buckets)]
+        models: list[PackagedModel | Original] = [self.model, *(bucket.model for bucket in self.buckets)]
+        models += [self.original] if self.original is not None else []
         return list(dict.fromkeys(name for one in models for name in (one.file, *one.data)))
 
     def to_json(self) -> bytes:

@@ -8,7 +8,10 @@ from importlib import resources
 from dmlprep.core.errors import UsageError
 from dmlprep.package.contract import LOADER_FOLDER
 
-_LOADER = ("app_errors", "app_files", "app_sessions", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
+_LOADER = (
+    "app_errors", "app_files", "app_sessions", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions",
+    "vendors",
+)  # fmt: skip
 _PYTHON = {
     "sample.py": "sample",
     f"{LOADER_FOLDER}/__init__.py": "public",

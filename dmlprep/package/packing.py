@@ -36,6 +36,7 @@ from dmlprep.package.contract import (
 )
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
+from dmlprep.package.original import open_original
 from dmlprep.package.reading import read_contract
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.app_errors import requirement
@@ -63,17 +64,26 @@ class Package:
 
 
 def package(
-    run: Path, out: Path, language: str, *, unproven: bool, sign: Path | None, force: bool, progress: Progress
+    run: Path,
+    out: Path,
+    language: str,
+    *,
+    unproven: bool,
+    original: Path | None,
+    sign: Path | None,
+    force: bool,
+    progress: Progress,
 ) -> Package:
     """Write a package; the arguments are those of ``dmlprep.api.package_model``.
 
     Raises:
-        InputError: the run's folder has no model with its record, a file changed since it was prepared, or ``sign`` is
-            not a private key.
-        ModelRefused: an app cannot use the model; or the run failed, and ``unproven`` is False.
+        InputError: the run's folder has no model with its record; a file changed since it was prepared; ``original`` is
+            another file; or ``sign`` is not a private key.
+        ModelRefused: an app cannot use the model, or not instead of ``original``; or the run failed, and ``unproven``
+            is False.
         CheckNotRun: nothing proved the model on DirectML, and ``unproven`` is False.
-        UsageError: the language is unknown, the key would be in the folder of the package, or ``cryptography`` is not
-            installed.
+        UsageError: the language is unknown or cannot use ``original``, the key would be in the folder of the package,
+            or ``cryptography`` is not installed.
         OutputError: the folder has other content, or a package without ``force``; or it cannot be written.
     """
     find_language(language)
@@ -87,8 +97,12 @@ def package(
     check_inside((file for file in sources if file != run), folder)  # the user may name a link
     # As it is read again: JSON has no infinity, for one.
     draft = parse_json(joined(runs, language).to_json(), Contract)
+    opened = None if original is None else open_original(original, runs, draft)
+    if opened is not None:
+        draft = opened.joined(draft)
     texts = texts_of(draft)
-    own_names = {name.partition("/")[0] for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
+    extra = () if draft.original is None else (draft.original.file, *draft.original.data)
+    own_names = {name.partition("/")[0] for name in (*texts, *extra, CONTRACT, DIGEST, SIGNATURE)}
     reserved_names = {name.casefold() for name in own_names}
     if clash := next((file for file in sources if file.name.casefold() in reserved_names), None):
         what = f"its file {clash.name!r} has the name of another file of the package"
@@ -98,6 +112,7 @@ def package(
     try:
         # The staging folder creates the package's folder, and removes it if the package does not appear.
         with staging_folder(out) as staging, Writer() as writer:
+            sources += opened.save(staging) if opened is not None else ()
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
                 done = _copy(file, writer.open(out / file.name), files, done, total, progress)
@@ -375,6 +390,8 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
             yield f"  ({text(proof.device)}; tolerance {text(proof.tolerance)})"
     yield ""
     yield language.usage()
+    if contract.original is not None:
+        yield read_part("vendors.md")
     yield read_part("rules.md")
 
 

@@ -73,6 +73,8 @@ def open_session(
 ) -> AppSession:
     """Open a session with these ``providers``, of which ``provider`` must run at least one node.
 
+    ``providers`` is ``None`` if ``settings`` name the provider.
+
     Raises:
         RuntimeMissing: the session lacks ``provider``.
         ModelError: ``provider`` runs no node, or any other error of the runtime; the subclass gives the reason.

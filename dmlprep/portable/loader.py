@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
-from .app_errors import AdapterMissing, BadInput, DeviceRemoved, ModelError, OutOfMemory, translated
+from .app_errors import (
+    AdapterMissing,
+    BadInput,
+    DeviceRemoved,
+    ModelError,
+    OutOfMemory,
+    PackageDamaged,
+    RuntimeMissing,
+    translated,
+)
 from .app_files import PackageFiles, Read
 from .app_sessions import CPU, DML, SESSIONS, AppSession, new_settings, open_session, runtime
 from .buckets import Choice, choose
 from .device import adapters, find_adapter, listed
+from .vendors import KINDS, find_device
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,11 +72,17 @@ class Model:
         warm_up: run once with zeros now, so that the app's first run is as fast as the later ones.
         read: a function that returns the content of a named file as bytes, instead of ``folder``: for apps that encrypt
             the model. The loader checks this content against the contract, as it does with files.
+        prefer: ``npu`` or ``gpu``: run the original, if the package has it, on the execution provider of a hardware
+            vendor (Windows ML) for such a device, otherwise for the other kind. Without one, and by default, ``device``
+            applies. Not used if ``device`` is ``cpu``.
+        libraries: path of the library of each vendor's provider, by name of the provider. By default those that the
+            package ``windowsml`` lists as installed. ONNX Runtime loads them as code.
 
     Attributes:
         contract: the content of ``model.json``.
         asked: the requested device.
-        device: the device that runs the model: ``dml`` or ``cpu``; empty if no session is open.
+        device: the device that runs the model: ``dml``, ``cpu`` or the name of a vendor's provider; empty if no session
+            is open.
         evidence: how ``device`` is known, such as "ONNX Runtime assigned 12 of 12 nodes to DmlExecutionProvider".
         notice: why the model does not run on the requested device, which is also logged; otherwise empty.
         bucket: the name of the loaded bucket; empty for a package without buckets.
@@ -74,7 +91,7 @@ class Model:
 
     Raises:
         ModelError: the model cannot be loaded; the subclass gives the reason.
-        ValueError: ``device`` is unknown.
+        ValueError: ``device`` or ``prefer`` is unknown.
     """
 
     def __init__(
@@ -87,7 +104,11 @@ class Model:
         disable_metacommands: bool = False,
         warm_up: bool = True,
         read: Read | None = None,
+        prefer: str = "",
+        libraries: Mapping[str, str | PathLike[str]] | None = None,
     ) -> None:
+        if prefer not in ("", *KINDS):
+            raise ValueError(f"unknown prefer {prefer!r}: npu, gpu or empty")
         self._files = PackageFiles(folder, read)
         self._adapter = adapter
         self._sizes = dict(sizes or {})
@@ -95,6 +116,9 @@ class Model:
         self._warm_up = warm_up
         self._lock = threading.RLock()  # held before SESSIONS
         self._sessions: dict[str, AppSession] = {}  # by bucket
+        self._prefer = prefer
+        self._libraries = libraries
+        self._vendor: Any = None  # the OrtEpDevice of a vendor's provider that runs the model
         self._lost: ModelError | None = None
         self.contract = self._files.contract
         self._part: Mapping[str, Any] = self.contract
@@ -149,20 +173,50 @@ class Model:
         with self._lock:
             self._go_to(self._sizes if sizes is None else dict(sizes))
             self.close()
-            contents = self._files.checked(self._part["model"])
             self.asked, self.notice = device, ""
+            if self._prefer and device != "cpu" and self._opened_on_vendor():
+                return
+            contents = self._files.checked(self._part["model"])
             providers = _PROVIDERS[device]
-            for provider in providers:
-                try:
-                    self._open(contents, provider)
-                    break
-                except ModelError as error:
-                    if provider == providers[-1]:
-                        raise
-                    self.close()
-                    self.notice = f"DirectML is not available: the model runs on the CPU, which is slower: {error}"
-            if self.notice:
-                _LOG.warning("%s", self.notice)
+            try:
+                for provider in providers:
+                    try:
+                        self._open(contents, provider)
+                        break
+                    except ModelError as error:
+                        if provider == providers[-1]:
+                            raise
+                        self.close()
+                        cpu = f"DirectML is not available: the model runs on the CPU, which is slower: {error}"
+                        self.notice = "; ".join(filter(None, [self.notice, cpu]))
+            finally:
+                if self.notice:
+                    _LOG.warning("%s", self.notice)
+
+    def _opened_on_vendor(self) -> bool:
+        """Open a session on a vendor's provider; return False, with the reason in ``notice``, if none runs the model.
+
+        Raises:
+            PackageDamaged, RuntimeMissing, BadInput: another device would not help.
+        """
+        which = ""
+        try:
+            self._vendor = find_device(runtime(CPU, self._part["target"]), self._prefer, self._libraries)
+            which = f"{self._vendor.ep_name}: "
+            self._open(self._files.checked(self._file), self._vendor.ep_name)
+        except (PackageDamaged, RuntimeMissing, BadInput):
+            raise
+        except ModelError as error:
+            self.close()
+            self.notice = " ".join(f"no vendor's provider runs the model: {which}{error}".split())
+            return False
+        return True
+
+    @property
+    def _file(self) -> Mapping[str, Any]:
+        """The file of the model for the present provider, with its data files, as the contract describes them."""
+        original = self.contract.get("original") if self._vendor is not None else None
+        return dict(original or self._part["model"])
 
     def take(self, sizes: Mapping[str, int]) -> None:
         """Switch to the bucket for these sizes, in all threads that share this model.
@@ -180,11 +234,11 @@ class Model:
                 raise BadInput(_NO_BUCKETS)
             before = (self._sizes, self._part, self._free, self.bucket, self.padding)
             self._demand_open()
-            provider = DML if self.device == "dml" else CPU
+            provider = {"dml": DML, "cpu": CPU}.get(self.device, self.device)
             self._go_to(dict(sizes))
             try:
                 if self.bucket not in self._sessions:
-                    self._open(self._files.checked(self._part["model"]), provider)
+                    self._open(self._files.checked(self._file), provider)
                 self._report()
             except ModelError:
                 with SESSIONS:
@@ -210,7 +264,7 @@ class Model:
     def close(self) -> None:
         """Close all sessions and free their memory; a run in another thread ends first."""
         with self._lock:
-            self._lost = None
+            self._lost, self._vendor = None, None
             with SESSIONS:
                 self._sessions.clear()
             self._report()
@@ -264,7 +318,7 @@ class Model:
 
     def _open(self, contents: Mapping[str, bytes], provider: str) -> None:
         """Open the session of the chosen bucket with a provider, and run it once with zeros."""
-        onnxruntime = runtime(provider, self._part["target"])
+        onnxruntime = runtime(provider if self._vendor is None else CPU, self._part["target"])
         settings = new_settings(onnxruntime, provider)
         known = {d for one in self.inputs for d in one["shape"] if isinstance(d, str)}
         for name, size in self._free.items():
@@ -274,14 +328,20 @@ class Model:
                 settings.add_free_dimension_override_by_denotation(name, size)
             else:
                 raise BadInput(f"no free dimension {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
-        model, data = self._part["model"]["file"], self._part["model"]["data"]
+        model, data = self._file["file"], self._file["data"]
         source: bytes | str = contents[model]
         if data and self._files.folder is not None:
             source = str(self._files.folder / model)
         elif data:
             pieces = [contents[name] for name in data]
             settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
-        providers: list[object] = [CPU] if provider == CPU else [(provider, self._provider_options()), CPU]
+        providers: list[object] | None = None
+        if self._vendor is None:
+            providers = [CPU] if provider == CPU else [(provider, self._provider_options()), CPU]
+        else:
+            settings.add_provider_for_devices([self._vendor], {})
+            for name, size in self.contract["fixed"].items():  # free in the original
+                settings.add_free_dimension_override_by_name(name, size)
         self._sessions[self.bucket] = open_session(onnxruntime, source, settings, provider, providers)
         self._report()
         if self._warm_up and (feeds := self._zeros()) is not None:

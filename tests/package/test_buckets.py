@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlprep
-from dmlprep.core.errors import InputError
+from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.package.contract import schema
 from dmlprep.portable.buckets import choose
 from dmlprep.portable.public import BadInput, Model, PackageDamaged
@@ -47,6 +47,12 @@ def packed(bucketed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages") / "app"
     dmlprep.package_model(bucketed, out=folder, language="python", unproven=True)
     return folder
+
+
+def test_buckets_are_packaged_without_the_original(bucketed: Path, tmp_path: Path) -> None:
+    original = fixture("diffusion_unet").path
+    with pytest.raises(ModelRefused, match="with buckets cannot have the original"):
+        dmlprep.package_model(bucketed, out=tmp_path / "app", language="python", unproven=True, original=original)
 
 
 def test_the_contract_names_every_bucket(packed: Path, bucketed: Path) -> None:

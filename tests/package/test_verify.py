@@ -13,7 +13,7 @@ from tests.in_process import Run
 
 LOADER = (
     "__init__.py", "app_errors.py", "app_files.py", "app_sessions.py", "buckets.py", "device.py", "dxgi.py",
-    "hresult.py", "loader.py", "ortoptions.py", "py.typed",
+    "hresult.py", "loader.py", "ortoptions.py", "py.typed", "vendors.py",
 )  # fmt: skip
 NAMES = (
     "README.md", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt", "sample.py",
