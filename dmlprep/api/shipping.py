@@ -126,6 +126,7 @@ def package_model(
     language: str,
     unproven: bool = False,
     original: str | Path | None = None,
+    keep_metadata: bool = False,
     sign: str | Path | None = None,
     force: bool = False,
     progress: Progress = lambda share, text: None,
@@ -140,6 +141,8 @@ def package_model(
             this.
         original: file of the model that was prepared, to be packaged too: vendors' providers (Windows ML) load it
             instead of the prepared model. ``None``: they load the prepared model.
+        keep_metadata: True to keep the exporter's metadata and doc strings in the model, which can have source paths.
+            Otherwise they are removed, and a model with another name of this machine or its user is refused.
         sign: file of a private key (Ed25519, PEM) that signs the contract, created if missing. The public key is
             next to it, with the suffix ``.pub``. ``None``: no signature.
         progress: as in ``pack_kit``.
@@ -152,9 +155,9 @@ def package_model(
     """
     from dmlprep.package import package
 
-    files = {"original": original, "sign": sign}
-    paths = {name: None if path is None else Path(path) for name, path in files.items()}
-    return package(Path(run), Path(out), language, unproven=unproven, **paths, force=force, progress=progress)
+    paths = {name: None if path is None else Path(path) for name, path in {"original": original, "sign": sign}.items()}
+    options = {"unproven": unproven, "keep_metadata": keep_metadata, "force": force}
+    return package(Path(run), Path(out), language, **options, **paths, progress=progress)
 
 
 def write_nupkg(

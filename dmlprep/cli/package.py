@@ -36,6 +36,7 @@ def command() -> None:
     is_flag=True,
     help="Package a model that did not pass, or did not run on DirectML. The contract and the README record this.",
 )
+@option("--keep-metadata", is_flag=True, help="Keep the exporter's metadata in the model, also names of this machine.")
 @option(
     "--original MODEL",
     type=PATH,
@@ -73,6 +74,8 @@ def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format:
     echo(
         f"  needs {target.lowest_windows}, ONNX Runtime {target.lowest_onnxruntime}, DirectML {target.lowest_directml}"
     )
+    if package.contract.removed:
+        echo(f"  removed: {package.contract.removed}")
     own = f" --key {package.public_key}" if package.public_key is not None else ""
     if own:
         echo(f"  signed: publish {package.public_key} separately from the package, so that others can verify it")

@@ -19,13 +19,19 @@ from dmlprep.directml.placement import place
 from dmlprep.directml.targets import Target, find_target, target_names
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import named_data_files
+from dmlprep.graph.model.stripping import Stripped, Text, strip
+from dmlprep.graph.model.walk import nodes
 from dmlprep.metrics import holds_fp16
-from dmlprep.package.contract import Bucket, Contract, Memory, PackagedModel, Proof, TargetVersions, Tensor
+from dmlprep.package.contract import Bucket, Contract, Memory, PackagedModel, Proof, Removed, TargetVersions, Tensor
+from dmlprep.package.machine import Machine
 from dmlprep.package.meanings import Known, meanings
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.buckets import BUCKETS, BucketsFile
 
 _ON_DIRECTML = Check("parity", "dml")
+_SHOWN = 80
+"""Limit for the length of a name in an error, in characters."""
 _GPU_STEP, _GPU_ALIGNMENT, _PLACEMENT = 4, 16, 65536
 
 _LETTERS = {"DATA_BATCH": "N", "DATA_CHANNEL": "C", "DATA_TIME": "T"}
@@ -47,6 +53,8 @@ class Run:
         name, sizes: name and sizes of the bucket; empty if the package has no buckets.
         path: file of the model.
         unproven: reasons why the run did not prove the model on DirectML; empty if it did.
+        machine: this machine, whose names are hidden in the texts of the contract.
+        stripped: the content of the model file for the package; ``None`` to copy the file.
     """
 
     name: str
@@ -55,6 +63,8 @@ class Run:
     path: Path
     record: RunRecord
     unproven: list[str]
+    machine: Machine
+    stripped: Stripped | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,11 @@ class Runs:
 
     all: list[Run]
     digests: dict[str, str]
+
+    @property
+    def stripped(self) -> dict[Path, Stripped]:
+        """Path -> content of the models whose metadata is removed."""
+        return {run.path: run.stripped for run in self.all if run.stripped is not None}
 
     @property
     def sources(self) -> list[Path]:
@@ -82,24 +97,26 @@ class Runs:
         return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
 
 
-def open_runs(folder: Path) -> Runs:
+def open_runs(folder: Path, *, keep_metadata: bool = False) -> Runs:
     """Open the run, or the runs of all buckets, in a folder that ``prepare`` wrote.
 
     Args:
         folder: the folder; or a model in it, for its run alone; or ``buckets.json``.
+        keep_metadata: True to package the unchanged models, also with names of this machine.
 
     Raises:
         InputError: the folder has no run, or its files do not belong together.
+        ModelRefused: a model has a name of the machine outside its metadata.
     """
     listed = folder if folder.name == BUCKETS else folder / BUCKETS
     if not listed.is_file():
-        run = _open_run(folder)
+        run = _open_run(folder, keep_metadata)
         return Runs([run], {run.path.name: run.record.output_sha256})
     if folder.is_dir() and (folder / "model.onnx").is_file():
         what, fix = "the folder contains both a model and buckets", f"pass one of them: model.onnx, or {BUCKETS}"
         raise InputError(what, where=str(folder), code="DP820", fix=fix)
     document = BucketsFile.read(listed)
-    runs = [_open_run(listed.parent / one.file, one.name, one.sizes) for one in document.buckets]
+    runs = [_open_run(listed.parent / one.file, keep_metadata, one.name, one.sizes) for one in document.buckets]
     for run, one in zip(runs, document.buckets, strict=True):
         if run.record.output_sha256 != one.sha256:
             what = f"{BUCKETS} belongs to another {one.file} than the one next to it"
@@ -113,13 +130,14 @@ def open_runs(folder: Path) -> Runs:
     return Runs(runs, digests)
 
 
-def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) -> Run:
+def _open_run(run: Path, keep_metadata: bool, name: str = "", sizes: dict[str, int] | None = None) -> Run:
     """Open one run, from the folder that ``prepare -o`` wrote or from the model in it.
 
     ``name`` and ``sizes`` are those of the bucket, if any.
 
     Raises:
-        InputError: the model or its record is missing, or they do not belong together.
+        InputError: the model or its record is missing.
+        ModelRefused: as in ``open_runs``.
     """
     model = run if run.is_file() else run / "model.onnx"
     record = next((p for p in (model.with_suffix(".run.json"), model.with_name("run.json")) if p.is_file()), None)
@@ -128,11 +146,33 @@ def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) ->
         fix = "pass the folder that dmlprep prepare -o wrote"
         raise InputError(f"no {missing} here", where=str(run), code="DP820", fix=fix)
     opened = Model.open(model)
-    read = RunRecord.read(record)
-    if read.output_sha256 != opened.digest():
-        what, fix = "this record belongs to another model than the one next to it", "prepare the model again"
-        raise InputError(what, where=str(record), code="DP820", fix=fix)
-    return Run(name, sizes or {}, opened, model, read, not_proved(read))
+    read, machine = RunRecord.read(record), Machine.here()
+    stripped = None if keep_metadata else without_metadata(model, opened, machine)
+    unproven = [machine.hidden(text) for text in not_proved(read)]
+    return Run(name, sizes or {}, opened, model, read, unproven, machine, stripped)
+
+
+def without_metadata(path: Path, model: Model, machine: Machine) -> Stripped | None:
+    """Return the content of a model's file without an exporter's metadata; ``None`` if the file has none.
+
+    ``model`` is the model in the file, or the one that was saved there.
+
+    Raises:
+        ModelRefused: a name of the machine is elsewhere in the model, or in its file name.
+    """
+    stripped = strip(path)
+    operators = {node.op_type.lower() for node in nodes(model.ir)}  # torch names a value after its operator: max
+    texts = [Text(stripped.path.name, "the file name", is_listed=False), *stripped.texts()]
+    names = [(machine.name_in(one.value, paths_only=one.is_listed, ordinary=operators), one.place) for one in texts]
+    if places := [f"{shortened(printable(name), _SHOWN)!r} in {place}" for name, place in names if name]:
+        more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+        raise ModelRefused(
+            f"the package would name this machine or its user: {places[0]}{more}",
+            where=str(stripped.path),
+            code="DP824",
+            fix="rename it where the model is exported, or ship it with --keep-metadata",
+        )
+    return stripped if stripped.entries or stripped.docs else None
 
 
 def not_proved(record: RunRecord) -> list[str]:
@@ -199,6 +239,9 @@ def _contract(run: Run, language: str) -> Contract:
             ir_version=model.ir.ir_version,
             fp16=holds_fp16(model),
             original_sha256=record.input_sha256,
+            proved_sha256=record.output_sha256,
+            proved_bytes=path.stat().st_size,
+            removed=_removed(run),
         ),
         inputs=inputs,
         outputs=outputs,
@@ -206,11 +249,17 @@ def _contract(run: Run, language: str) -> Contract:
         denotations=sorted(free),
         session=dict(_SESSION),
         target=_versions(model, find_target(record.target)),
-        proof=[_proof(verdict) for verdict in record.verdicts],
+        proof=[_proof(verdict, run.machine) for verdict in record.verdicts],
         unproven=run.unproven,
         files={},
         memory=_memory(record),
     )
+
+
+def _removed(run: Run) -> Removed:
+    if run.stripped is None:
+        return Removed()
+    return Removed(run.stripped.entries, run.stripped.docs, run.path.stat().st_size - run.stripped.nbytes)
 
 
 def _memory(record: RunRecord) -> Memory | None:
@@ -327,8 +376,15 @@ def _lowest(model: Model, target: Target, on_directml: int) -> Target:
     return lowest
 
 
-def _proof(verdict: Verdict) -> Proof:
-    same = ("outcome", "reason", "tolerance", "inputs", "decides", "measured")
-    worst = max((one.max_rel for one in verdict.outputs), default=None)
-    fields = {name: getattr(verdict, name) for name in same}
-    return Proof(check=str(verdict.check), device=str(verdict.device or ""), worst=worst, **fields)
+def _proof(verdict: Verdict, machine: Machine) -> Proof:
+    return Proof(
+        check=str(verdict.check),
+        outcome=verdict.outcome,
+        reason=machine.hidden(verdict.reason),
+        device=machine.hidden(str(verdict.device or "")),
+        tolerance=machine.hidden(verdict.tolerance),
+        worst=max((one.max_rel for one in verdict.outputs), default=None),
+        inputs=verdict.inputs,
+        decides=verdict.decides,
+        measured=verdict.measured,
+    )

@@ -1,4 +1,4 @@
-"""Write a package: an unchanged copy of the model, its contract, and the files for the app's language, atomically."""
+"""Write a package: the model without an exporter's notes, its contract, and the loader of a language, atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
+from dmlprep.core.errors import (
+    CheckNotRun,
+    DmlprepError,
+    InputError,
+    InternalError,
+    ModelRefused,
+    OutputError,
+    UsageError,
+)
 from dmlprep.core.files import FileSet, check_path, parse_json, unreadable, unwritable
 from dmlprep.core.files.links import check_inside, is_plain_file, leads_elsewhere
 from dmlprep.core.files.staging import staging_folder
@@ -22,7 +30,8 @@ from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markdown import Markdown, code, table, text
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.graph.model.input_watch import Unchanged
-from dmlprep.package.building import Runs, joined, open_runs
+from dmlprep.graph.model.stripping import Stripped
+from dmlprep.package.building import Runs, joined, open_runs, without_metadata
 from dmlprep.package.contract import (
     CONTRACT,
     DIGEST,
@@ -35,8 +44,9 @@ from dmlprep.package.contract import (
     schema,
 )
 from dmlprep.package.languages import Language, find_language, read_part
+from dmlprep.package.machine import Machine
 from dmlprep.package.meanings import sentence
-from dmlprep.package.original import open_original
+from dmlprep.package.original import FILE, open_original
 from dmlprep.package.reading import read_contract
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.app_errors import requirement
@@ -70,6 +80,7 @@ def package(
     *,
     unproven: bool,
     original: Path | None,
+    keep_metadata: bool,
     sign: Path | None,
     force: bool,
     progress: Progress,
@@ -79,17 +90,18 @@ def package(
     Raises:
         InputError: the run's folder has no model with its record; a file changed since it was prepared; ``original`` is
             another file; or ``sign`` is not a private key.
-        ModelRefused: an app cannot use the model, or not instead of ``original``; or the run failed, and ``unproven``
-            is False.
+        ModelRefused: an app cannot use the model, or not instead of ``original``; or a model has a name of this
+            machine, and ``keep_metadata`` is False; or the run failed, and ``unproven`` is False.
         CheckNotRun: nothing proved the model on DirectML, and ``unproven`` is False.
         UsageError: the language is unknown or cannot use ``original``, the key would be in the folder of the package,
             or ``cryptography`` is not installed.
         OutputError: the folder has other content, or a package without ``force``; or it cannot be written.
+        InternalError: a packaged model differs from the proved one in more than its metadata.
     """
     find_language(language)
     before = _check_out(run, out, force=force)
     key = _key(sign, out)
-    runs = open_runs(run)
+    runs = open_runs(run, keep_metadata=keep_metadata)
     if runs.unproven and not unproven:
         raise _refused(run, runs)
     sources = runs.sources
@@ -112,13 +124,24 @@ def package(
     try:
         # The staging folder creates the package's folder, and removes it if the package does not appear.
         with staging_folder(out) as staging, Writer() as writer:
-            sources += opened.save(staging) if opened is not None else ()
+            stripped = runs.stripped
+            if opened is not None:
+                sources += opened.save(staging)
+                if not keep_metadata and (model := without_metadata(staging / FILE, opened.model, Machine.here())):
+                    stripped[staging / FILE] = model
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
-            for file in sources:
-                done = _copy(file, writer.open(out / file.name), files, done, total, progress)
-            if changed := next((name for name, sha in runs.digests.items() if files[name].sha256 != sha), ""):
-                what = f"{changed} was changed since it was prepared"
+            targets = {file: writer.open(out / file.name) for file in sources}
+            for file, target in targets.items():
+                done = _copy(file, stripped.get(file), target, files, done, total, progress)
+            read = {name: entry.sha256 for name, entry in files.items()}
+            read |= {file.name: model.original.hexdigest() for file, model in stripped.items()}
+            if changed := next((name for name, sha in runs.digests.items() if read[name] != sha), ""):
+                what = f"{changed} was changed since it was prepared, or its record is of another model"
                 raise InputError(what, where=str(sources[0].parent / changed), code="DP820", fix="prepare it again")
+            for file, model in stripped.items():
+                if not model.is_same_as(Path(targets[file].name)):
+                    what, fix = "it is not the proved model without its metadata", "report this; pass --keep-metadata"
+                    raise InternalError(what, where=file.name, fix=fix)
             loader = staging / LOADER_FOLDER
             for name, content in texts.items():
                 if name.startswith(f"{LOADER_FOLDER}/"):
@@ -287,25 +310,40 @@ def _own(folder: Path) -> Iterator[str]:
         yield SIGNATURE
 
 
-def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, total: int, progress: Progress) -> int:
+def _copy(
+    file: Path,
+    model: Stripped | None,
+    target: BinaryIO,
+    files: dict[str, FileEntry],
+    done: int,
+    total: int,
+    progress: Progress,
+) -> int:
     """Copy a file of any size, and add its size and SHA-256 to ``files``, by its name.
 
     Args:
+        model: the content of the file if it is a model whose metadata is removed.
         done: bytes that were copied before.
         total: size in bytes of all files, for ``progress``.
 
     Returns:
-        ``done`` plus the size of the file.
+        ``done`` plus the copied bytes.
     """
     digest, size = hashlib.sha256(), 0
-    with file.open("rb") as source:
-        while piece := source.read(_PIECE):
-            target.write(piece)
-            digest.update(piece)
-            size += len(piece)
-            progress(min((done + size) / total, 1.0), f"packaging {file.name}")
+    for piece in model.chunks() if model is not None else _chunks(file):
+        target.write(piece)
+        digest.update(piece)
+        size += len(piece)
+        progress(min((done + size) / total, 1.0), f"packaging {file.name}")
+    target.flush()
     files[file.name] = FileEntry(size, digest.hexdigest())
     return done + size
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while piece := source.read(_PIECE):
+            yield piece
 
 
 def shipped_files(contract: Contract) -> list[str]:
@@ -389,6 +427,8 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
         if proof.device:
             yield f"  ({text(proof.device)}; tolerance {text(proof.tolerance)})"
     yield ""
+    if contract.removed:
+        yield f"Removed after the proof: {text(contract.removed)}. The graph and the weights are the same.\n"
     yield language.usage()
     if contract.original is not None:
         yield read_part("vendors.md")

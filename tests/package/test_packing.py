@@ -182,7 +182,7 @@ def test_a_folder_without_a_run_or_with_the_record_of_another(proved: Path, tmp_
         dmlprep.package_model(tmp_path, out=tmp_path / "app", language="python")
     other = Path(shutil.copytree(proved, tmp_path / "run"))
     _record(other, lambda r: setattr(r, "output_sha256", "0" * 64))
-    with pytest.raises(InputError, match="another model"):
+    with pytest.raises(InputError, match="its record is of another model"):
         dmlprep.package_model(other, out=tmp_path / "app", language="python", unproven=True)
 
 

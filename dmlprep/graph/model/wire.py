@@ -59,7 +59,12 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    """Return the varint at ``at``, and the position after it.
+
+    Raises:
+        InputError: DP001, the data is truncated or not protobuf.
+    """
     value = shift = 0
     while True:
         if at >= end or shift > 63:
@@ -72,17 +77,17 @@ def _read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
         shift += 7
 
 
-def _skip(data: Buffer, at: int, end: int, wire: int) -> tuple[int, int]:
+def skip(data: Buffer, at: int, end: int, wire: int) -> tuple[int, int]:
     """Return start and end of the payload of a protobuf field whose tag ends at ``at``; ``wire`` is its wire type.
 
     Raises:
         InputError: DP001, the data is truncated or not protobuf.
     """
     if wire == _LEN:
-        length, at = _read_varint(data, at, end)
+        length, at = read_varint(data, at, end)
         stop = at + length
     elif wire == _VARINT:
-        _, stop = _read_varint(data, at, end)
+        _, stop = read_varint(data, at, end)
     elif wire in (_I64, _I32):
         stop = at + (8 if wire == _I64 else 4)
     else:
@@ -105,8 +110,8 @@ def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
     at = start
     while at < end:
         field_start = at
-        tag, at = _read_varint(data, at, end)
-        payload, at = _skip(data, at, end, tag & 7)
+        tag, at = read_varint(data, at, end)
+        payload, at = skip(data, at, end, tag & 7)
         field = tag >> 3
         if field in (_T_RAW, _T_FLOAT_DATA, _T_DOUBLE_DATA) and tag & 7 == _LEN and at - payload > threshold:
             if field in packed:
@@ -114,7 +119,7 @@ def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
             packed[field] = (payload, at)
             continue
         if field == _T_DATA_TYPE:
-            data_type, _ = _read_varint(data, payload, end)
+            data_type, _ = read_varint(data, payload, end)
         external = external or field in (_T_EXTERNAL, _T_LOCATION)
         pieces.append(data[field_start:at])
     # Packed floats and doubles are little-endian bytes, just as raw_data is.
@@ -152,8 +157,8 @@ def skeleton(
     run = at = start
     while at < end:
         field_start = at
-        tag, at = _read_varint(data, at, end)
-        payload, at = _skip(data, at, end, tag & 7)
+        tag, at = read_varint(data, at, end)
+        payload, at = skip(data, at, end, tag & 7)
         child = inside.get(tag >> 3)
         if child is None or tag & 7 != _LEN or at - payload <= threshold:
             continue
