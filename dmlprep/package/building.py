@@ -41,7 +41,7 @@ _SESSION = {
     "enable_mem_pattern": "false: DisableMemPattern",
     "execution_mode": "ORT_SEQUENTIAL",
     "graph_optimization_level": "ORT_ENABLE_ALL",
-    "runs": "one at a time in the whole process",
+    "runs": "one at a time in each session",
 }
 
 
@@ -377,13 +377,16 @@ def _lowest(model: Model, target: Target, on_directml: int) -> Target:
 
 
 def _proof(verdict: Verdict, machine: Machine) -> Proof:
+    worst = max(verdict.outputs, key=lambda one: one.max_rel, default=None)
+    allowed = worst.bound if worst is not None and worst.error == worst.max_rel and worst.bound > 0 else None
     return Proof(
         check=str(verdict.check),
         outcome=verdict.outcome,
         reason=machine.hidden(verdict.reason),
         device=machine.hidden(str(verdict.device or "")),
         tolerance=machine.hidden(verdict.tolerance),
-        worst=max((one.max_rel for one in verdict.outputs), default=None),
+        worst=None if worst is None else worst.max_rel,
+        allowed=allowed,
         inputs=verdict.inputs,
         decides=verdict.decides,
         measured=verdict.measured,

@@ -64,6 +64,7 @@ Meaning: TypeAlias = Literal[
     "picture",
     "indices",
     "flags",
+    "mask",
     "boxes",
     "scores",
     "classes",
@@ -165,6 +166,8 @@ class Proof(msgspec.Struct, frozen=True):
         device: the device that answered, for people.
         tolerance: name and bounds of the tolerance, for people.
         worst: the largest relative error of all outputs; ``None`` without a measurement.
+        allowed: the largest relative error that was allowed for that output; ``None`` without a measurement, and if
+            another rule judged it.
         inputs: ``given`` by the user, or ``seeded`` (generated), which proves less.
         decides: True if the run passes or fails by this verdict; False if it is information only.
         measured: time (UTC) at which an earlier run on equal files measured it; empty if this run did.
@@ -179,6 +182,22 @@ class Proof(msgspec.Struct, frozen=True):
     inputs: str
     decides: bool
     measured: str = ""
+    allowed: float | None = None
+
+
+class SampleOutput(msgspec.Struct, frozen=True):
+    """An output of the packaged model on the CPU, for the inputs that the sample fills.
+
+    Attributes:
+        first: its first numbers, row by row; eight at most.
+        allowed: the largest difference between the sample's numbers and these; ``None`` for numbers that can differ
+            freely, such as the order of boxes.
+    """
+
+    name: str
+    shape: list[Count]
+    first: list[float]
+    allowed: float | None
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -249,6 +268,7 @@ class Contract(msgspec.Struct, frozen=True):
         memory: estimate of a session's memory; ``None`` if unknown, for example if sizes are free.
         buckets: the models for different sizes; empty for a package of one model.
         original: the file for vendors' providers; ``None``: the package has only the prepared model.
+        sample: the outputs that the sample should print without sizes; empty if the model did not run on the CPU.
     """
 
     format: Literal[1]
@@ -267,6 +287,7 @@ class Contract(msgspec.Struct, frozen=True):
     memory: Memory | None = None
     buckets: list[Bucket] = []
     original: Original | None = None
+    sample: list[SampleOutput] = []
 
     @property
     def model_files(self) -> list[str]:
@@ -290,6 +311,11 @@ class Contract(msgspec.Struct, frozen=True):
         share = sum(one.removed.bytes for one in models) / max(sum(one.proved_bytes for one in models), 1)
         counts = ", ".join(filter(None, kinds))
         return f"{counts} ({100 * share:.2g} % of the file{'s' if self.buckets else ''})" if counts else ""
+
+    @property
+    def shipped_files(self) -> list[str]:
+        """The names of the files that an app must ship: the contract, its digest, and the model's files."""
+        return [CONTRACT, DIGEST, *self.model_files]
 
     def to_json(self) -> bytes:
         """Return the content of ``model.json`` as bytes; the same contract always gives the same bytes."""

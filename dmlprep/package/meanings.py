@@ -25,6 +25,7 @@ TEXTS: dict[Meaning, str] = {
     "picture": "a picture",
     "indices": "indices into a table of the model",
     "flags": "flags, 0 or 1",
+    "mask": "a mask: 1 for elements that count, 0 for padding",
     "boxes": "left, top, right and bottom of each box; 0 for unused boxes",
     "scores": "the score of each box, falling; 0 for unused boxes",
     "classes": "the class of each box; -1 for unused boxes",
@@ -35,6 +36,9 @@ TEXTS: dict[Meaning, str] = {
     "top indices": "the indices of the largest numbers",
 }
 """Descriptions for the README, by the word for a meaning in the contract."""
+
+SAY_THEIR_RANGE: frozenset[Meaning] = frozenset(("flags", "mask"))
+"""Meanings whose description contains the range."""
 
 _BYTE = (0.0, 255.0)
 _SHARE = (0.0, 1.0)
@@ -60,6 +64,8 @@ def meanings(model: Model) -> dict[tuple[Side, str], Known]:
     for value in model.ir.graph.inputs:
         if value.dtype == ir.DataType.BOOL:
             by_name["input", value.name or ""] = Known("flags", range=_SHARE)
+        elif value.dtype is not None and value.dtype.is_integer() and "mask" in (value.name or "").lower():
+            by_name["input", value.name or ""] = Known("mask", range=_SHARE)
         elif value.dtype is not None and value.dtype.is_integer() and (rows := index_limit(model, value)) is not None:
             by_name["input", value.name or ""] = Known("indices", range=(0.0, float(rows - 1)))
     frame = frame_of(model.ir)
@@ -85,7 +91,7 @@ def sentence(one: Tensor) -> str:
         words += f", in pixels of {code(one.about)} ({picture.size[0]} x {picture.size[1]})"
     elif one.about:
         words += f" of {code(one.about)}"
-    if one.range is not None:
+    if one.range is not None and one.meaning not in SAY_THEIR_RANGE:
         words += f", {one.range[0]:g} to {one.range[1]:g}"
     if picture is not None and picture.model_size is not None:
         height, width = picture.model_size

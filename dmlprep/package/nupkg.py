@@ -22,7 +22,7 @@ from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markup import xml_text
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
-from dmlprep.package.packing import nuget_version, shipped_files
+from dmlprep.package.packing import nuget_version
 from dmlprep.package.verifying import Verified, verify
 from dmlprep.portable.printable import printable
 
@@ -208,7 +208,7 @@ def _copied(name: str, contract: Contract) -> str:
       <Visible>false</Visible>
     </None>
 """
-        for file in shipped_files(contract)
+        for file in contract.shipped_files
     )
     return f'{_HEAD}<Project xmlns="{_MSBUILD}">\n  <ItemGroup>\n{items}  </ItemGroup>\n</Project>\n'
 
@@ -217,7 +217,7 @@ def _native(request: NuGetRequest, contract: Contract) -> str:
     """Return MSBuild targets for C++ projects, as XML: they compile the loader, and copy the model after the build."""
     name, here = request.name, f"$(MSBuildThisFileDirectory)..\\..\\{_WHERE}\\"
     word = re.sub(r"\W", "_", name)
-    files = "".join(f'    <{word}_File Include="{here}{msbuild_text(file)}" />\n' for file in shipped_files(contract))
+    files = "".join(f'    <{word}_File Include="{here}{msbuild_text(file)}" />\n' for file in contract.shipped_files)
     sources = map(msbuild_text, _loader(contract) if request.loader else ())
     loader = "".join(
         f'    <ClCompile Include="{here}{one}"><PrecompiledHeader>NotUsing</PrecompiledHeader></ClCompile>\n'

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -27,27 +27,18 @@ from dmlprep.core.files.links import check_inside, is_plain_file, leads_elsewher
 from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
-from dmlprep.core.text.markdown import Markdown, code, table, text
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.stripping import Stripped
 from dmlprep.package.building import Runs, joined, open_runs, without_metadata
-from dmlprep.package.contract import (
-    CONTRACT,
-    DIGEST,
-    LOADER_FOLDER,
-    SCHEMA,
-    SIGNATURE,
-    Bucket,
-    Contract,
-    Tensor,
-    schema,
-)
-from dmlprep.package.languages import Language, find_language, read_part
+from dmlprep.package.contract import CONTRACT, DIGEST, LOADER_FOLDER, SCHEMA, SIGNATURE, Contract, Tensor, schema
+from dmlprep.package.examples import expected_rows
+from dmlprep.package.expecting import sample_outputs
+from dmlprep.package.languages import find_language
 from dmlprep.package.machine import Machine
-from dmlprep.package.meanings import sentence
 from dmlprep.package.original import FILE, open_original
 from dmlprep.package.reading import read_contract
+from dmlprep.package.readme import readme
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.app_errors import requirement
 from dmlprep.portable.integrity import file_digest
@@ -90,8 +81,8 @@ def package(
     Raises:
         InputError: the run's folder has no model with its record; a file changed since it was prepared; ``original`` is
             another file; or ``sign`` is not a private key.
-        ModelRefused: an app cannot use the model, or not instead of ``original``; or a model has a name of this
-            machine, and ``keep_metadata`` is False; or the run failed, and ``unproven`` is False.
+        ModelRefused: an app cannot use the model, or not instead of ``original``. Without ``keep_metadata``: a model
+            has a name of this machine. Without ``unproven``: the run failed.
         CheckNotRun: nothing proved the model on DirectML, and ``unproven`` is False.
         UsageError: the language is unknown or cannot use ``original``, the key would be in the folder of the package,
             or ``cryptography`` is not installed.
@@ -108,7 +99,10 @@ def package(
     folder = run if run.is_dir() else run.parent
     check_inside((file for file in sources if file != run), folder)  # the user may name a link
     # As it is read again: JSON has no infinity, for one.
-    draft = parse_json(joined(runs, language).to_json(), Contract)
+    draft = joined(runs, language)
+    progress(0.0, "running the model on the CPU for the sample")
+    draft = msgspec.structs.replace(draft, sample=sample_outputs(runs.all[0], draft.inputs, draft.outputs))
+    draft = parse_json(draft.to_json(), Contract)
     opened = None if original is None else open_original(original, runs, draft)
     if opened is not None:
         draft = opened.joined(draft)
@@ -346,11 +340,6 @@ def _chunks(file: Path) -> Iterator[bytes]:
             yield piece
 
 
-def shipped_files(contract: Contract) -> list[str]:
-    """Return the names of the files that an app must ship: the contract, its digest, and the model's files."""
-    return [CONTRACT, DIGEST, *contract.model_files]
-
-
 def nuget_version(contract: Contract) -> str:
     """Return the version of the NuGet package Microsoft.ML.OnnxRuntime.DirectML that an app should use.
 
@@ -372,7 +361,8 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
         "LOWEST": contract.target.lowest_onnxruntime,
         "REQUIREMENT": requirement(msgspec.to_builtins(contract.target)),
         "NUGET": nuget_version(contract),
-        "MODEL": ";".join(msbuild_text(name) for name in shipped_files(contract)),
+        "MODEL": ";".join(msbuild_text(name) for name in contract.shipped_files),
+        "EXPECTED": expected_rows(contract),
         "INPUTS": _members(contract.inputs, "Input"),
         "OUTPUTS": _members(contract.outputs, "Output"),
     }
@@ -382,76 +372,10 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
 
     texts = {name: filled(content) for name, content in language.files().items()}
     texts[SCHEMA] = (json.dumps(schema(), indent=1) + "\n").encode()
-    texts[README] = "\n".join(_readme(language, contract)).encode()
+    texts[README] = readme(contract).encode()
     return texts
 
 
 def _members(values: Sequence[Tensor], kind: str) -> str:
     """Return the members of a TypeScript interface for inputs or outputs, with ``kind`` as their generic type."""
     return "\n".join(f"  readonly {json.dumps(one.name)}: {kind}<'{one.type}'>;" for one in values)
-
-
-def _readme(language: Language, contract: Contract) -> Iterator[str]:
-    target, model = contract.target, contract.model
-    named = f"{len(contract.buckets)} buckets of one model" if contract.buckets else model.file
-    yield f"# {text(named)} for {language.title}\n"
-    yield f"Made by {text(contract.made_by)}. `{CONTRACT}` is the contract: the same facts and more, for programs."
-    yield f"`{SCHEMA}` is its JSON Schema.\n"
-    if contract.unproven:
-        yield "**This model was packaged although its run did not prove it:**\n"
-        yield from (f"- {text(reason)}" for reason in contract.unproven)
-        yield ""
-    if contract.buckets:
-        yield from _buckets(contract)
-    yield "## Inputs and outputs\n"
-    values = [("in", one) for one in contract.inputs] + [("out", one) for one in contract.outputs]
-    head = ("", "name", "type", "shape", "layout", "bytes", "bytes of a GPU buffer")
-    yield from table(head, (_value(kind, one) for kind, one in values))
-    yield ""
-    items = [f"- {code(one.name)}: {about}." for _, one in values if (about := sentence(one))]
-    if items:
-        yield from (*items, "")
-    if contract.fixed and not contract.buckets:
-        fixed = ", ".join(f"{code(name)} = {size}" for name, size in contract.fixed.items())
-        yield f"Fixed when the model was prepared: {fixed}. For other sizes, prepare the model again.\n"
-    yield "## What it needs\n"
-    yield f"- {text(target.lowest_windows)} or newer, and a GPU with Direct3D 12."
-    yield f"- ONNX Runtime {target.lowest_onnxruntime} or newer with DirectML {target.lowest_directml} or newer."
-    yield f"  It was made for {target.onnxruntime} with DirectML {target.directml} (level {target.feature_level})."
-    yield f"- {target.nodes_on_directml} of {target.nodes} nodes run on DirectML.\n"
-    yield "## What was proved\n"
-    for proof in contract.proof:
-        worst = "" if proof.worst is None else f", worst relative error {proof.worst:.2g}"
-        reason = f": {text(proof.reason)}" if proof.reason else ""
-        yield f"- {text(proof.check)}: {text(proof.outcome)}{worst}{reason}"
-        if proof.device:
-            yield f"  ({text(proof.device)}; tolerance {text(proof.tolerance)})"
-    yield ""
-    if contract.removed:
-        yield f"Removed after the proof: {text(contract.removed)}. The graph and the weights are the same.\n"
-    yield language.usage()
-    if contract.original is not None:
-        yield read_part("vendors.md")
-    yield read_part("rules.md")
-
-
-def _value(kind: str, one: Tensor) -> list[Markdown]:
-    sizes = ("" if size is None else size for size in (one.bytes, one.gpu_bytes))
-    return [text(kind), code(one.name), *map(text, (one.type, _shape(one), one.layout, *sizes))]
-
-
-def _shape(one: Tensor) -> str:
-    return " x ".join(map(str, one.shape)) or "scalar"
-
-
-def _buckets(contract: Contract) -> Iterator[str]:
-    yield "## Buckets\n"
-    yield "Each is a model of fixed sizes; all read the same weights. The rest of this page describes the first one.\n"
-    yield from table(("bucket", "file", "shapes of the inputs", "worst relative error"), map(_bucket, contract.buckets))
-    yield ""
-
-
-def _bucket(one: Bucket) -> list[Markdown]:
-    shapes = Markdown(", ".join(f"{code(value.name)} {text(_shape(value))}" for value in one.inputs))
-    worst = max((proof.worst for proof in one.proof if proof.worst is not None), default=None)
-    return [text(one.name), code(one.model.file), shapes, text("" if worst is None else f"{worst:.2g}")]

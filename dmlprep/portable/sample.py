@@ -54,10 +54,26 @@ def main() -> int:
     except ModelError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    expected = {one["name"]: one for one in model.contract["sample"]} if not sizes else {}
+    different = []
     for name, array in answers.items():
-        first = " ".join(f"{float(value):.6f}" for value in array.reshape(-1)[:8])
-        print(f"{name} {'x'.join(map(str, array.shape))} {first}")
-    return 0
+        first = [float(value) for value in array.reshape(-1)[:8]]
+        print(f"{name} {'x'.join(map(str, array.shape))} {_printed(first)}")
+        if name in expected:
+            wanted, allowed = expected[name]["first"], expected[name]["allowed"]
+            print(f"  expected {_printed(wanted)}")
+            near = len(first) == len(wanted) and np.allclose(first, wanted, rtol=0, atol=allowed or 0)
+            if allowed is not None and not near:
+                different.append(name)
+    if different:
+        print(f"NOT as expected: {', '.join(different)}", file=sys.stderr)
+    elif any(one["allowed"] is not None for one in expected.values()):
+        print("as expected")
+    return 1 if different else 0
+
+
+def _printed(numbers: list[float]) -> str:
+    return " ".join(f"{number:.6f}" for number in numbers)
 
 
 if __name__ == "__main__":

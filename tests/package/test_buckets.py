@@ -65,9 +65,10 @@ def test_the_contract_names_every_bucket(packed: Path, bucketed: Path) -> None:
     assert contract["unproven"][0].startswith("height16-width16: parity on dml")
     found = dmlprep.verify_package(packed)
     assert found.others == []
-    assert (
-        "| height24-width16 | `height24-width16.onnx` | `sample` 1 x 4 x 24 x 16" in (packed / "README.md").read_text()
-    )
+    readme = (packed / "README.md").read_text(encoding="utf-8")
+    assert "| height24-width16 | `height24-width16.onnx` | `sample` 1 x 4 x 24 x 16" in readme
+    assert 'Model(sizes={"height": 16, "width": 16})' in readme
+    assert 'model.take({"height": 24, "width": 24})' in readme
     jsonschema.validate(json.loads((bucketed / "buckets.json").read_text()), buckets_schema())
 
 

@@ -160,7 +160,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(proved: Path, tmp_path: P
     app = tmp_path / "app"
 
     def progress(share: float, text: str) -> None:
-        if not (app / "sample.py").exists():
+        if share and not (app / "sample.py").exists():
             (app / "sample.py").write_text("mine")
 
     with pytest.raises(OutputError, match="the file exists") as refused:

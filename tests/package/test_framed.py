@@ -8,44 +8,16 @@ from typing import Any
 
 import jsonschema
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
-from onnx import parser
 
 import dmlprep
 from dmlprep.core.errors import ModelRefused
-from dmlprep.graph.model import Model
 from dmlprep.package.contract import Contract, schema
-from dmlprep.passes.framing import DetectOptions, PictureOptions, ResultOptions, resolve, write_frame
+from dmlprep.passes.framing import DetectOptions, PictureOptions, ResultOptions
 from dmlprep.portable.public import Model as Loaded
 from dmlprep.portable.sample import example
-from tests.package.runs import run_of
-
-_DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[1, 3, 16, 16] images) => (float[1, 7, 256] raw)
-<int64[3] s = {1, 3, 256}, int64[1] n = {2}, float[1, 1, 256] zero>
-{ flat = Reshape(images, s)  twice = Concat<axis = 1>(flat, flat, zero)  raw = Identity(twice) }"""
-_PICTURE = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[1, 3, 16, 16] images, int64[1, 4] ids, bool[2] flags) => (float[1, 3, 16, 16] y, float[1, 4, 8] e, bool[2] f)
-<float[10, 8] table> { y = Identity(images)  e = Gather(table, ids)  f = Not(flags) }"""
-
-
-def _framed(text: str, folder: Path, *, pictures: Any, results: Any = None, detect: Any = None) -> Path:
-    """The run's folder of a framed model."""
-    folder.mkdir()
-    onnx.save(parser.parse_model(_with_zeros(text)), folder / "model.onnx")
-    model = Model.open(folder / "model.onnx")
-    write_frame(model, resolve(model.ir, pictures, results, detect))
-    model.save(folder / "framed.onnx")
-    (folder / "framed.onnx").replace(folder / "model.onnx")
-    return run_of(folder)
-
-
-def _with_zeros(text: str) -> str:
-    return text.replace("zero>", "zero = {" + ", ".join(["0"] * 256) + "}>").replace(
-        "table>", "table = {" + ", ".join(["0"] * 80) + "}>"
-    )
+from tests.package.runs import DETECTOR, PICTURE, framed_run, run_of
 
 
 def _packaged(run: Path, app: Path) -> Contract:
@@ -57,7 +29,7 @@ def _packaged(run: Path, app: Path) -> Contract:
 def test_a_detector(tmp_path: Path) -> None:
     options = PictureOptions(size=(24, 40), colour="bgr", fit="letterbox", resize="opencv-linear")
     detect = DetectOptions(raw="raw", count=6, candidates=32, activation="sigmoid")
-    run = _framed(_DETECTOR, tmp_path / "run", pictures={"images": options}, detect=detect)
+    run = framed_run(DETECTOR, tmp_path / "run", pictures={"images": options}, detect=detect)
     contract = _packaged(run, tmp_path / "app")
     (image,) = contract.inputs
     assert (image.type, image.shape, image.layout, image.bytes) == ("uint8", [1, 24, 40, 3], "NHWC", 2880)
@@ -84,7 +56,7 @@ def test_a_detector(tmp_path: Path) -> None:
 def test_a_picture_comes_out_and_other_inputs_have_ranges(tmp_path: Path) -> None:
     options = PictureOptions(size=(20, 32), type="float32", layout="nchw", fit="crop", resized=(18, 18))
     results = {"y": ResultOptions(take="picture", colour="bgr")}
-    run = _framed(_PICTURE, tmp_path / "run", pictures={"images": options}, results=results)
+    run = framed_run(PICTURE, tmp_path / "run", pictures={"images": options}, results=results)
     contract = _packaged(run, tmp_path / "app")
     image, ids, flags = contract.inputs
     assert (image.layout, image.range) == ("NCHW", (0.0, 1.0))
@@ -116,7 +88,7 @@ def test_a_picture_comes_out_and_other_inputs_have_ranges(tmp_path: Path) -> Non
     ],
 )
 def test_results(options: ResultOptions, outputs: list[Any], tmp_path: Path) -> None:
-    run = _framed(_PICTURE, tmp_path / "run", pictures={"images": PictureOptions()}, results={"y": options})
+    run = framed_run(PICTURE, tmp_path / "run", pictures={"images": PictureOptions()}, results={"y": options})
     contract = _packaged(run, tmp_path / "app")
     image = contract.inputs[0].picture
     assert image is not None
@@ -127,7 +99,7 @@ def test_results(options: ResultOptions, outputs: list[Any], tmp_path: Path) -> 
 
 
 def test_bytes_of_a_made_picture_are_many(tmp_path: Path) -> None:
-    run = _framed(_DETECTOR, tmp_path / "run", pictures={"images": PictureOptions(size=(24, 40))})
+    run = framed_run(DETECTOR, tmp_path / "run", pictures={"images": PictureOptions(size=(24, 40))})
     one = json.loads((_packaged(run, tmp_path / "app") and tmp_path / "app" / "model.json").read_bytes())["inputs"][0]
     made = example(one)
     assert (made.dtype, made.shape) == (np.uint8, (1, 24, 40, 3))
@@ -137,7 +109,7 @@ def test_bytes_of_a_made_picture_are_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["size", "result"])
 def test_a_note_of_another_model_is_refused(change: str, tmp_path: Path) -> None:
     results = {"y": ResultOptions(take="picture")}
-    run = _framed(_PICTURE, tmp_path / "run", pictures={"images": PictureOptions()}, results=results)
+    run = framed_run(PICTURE, tmp_path / "run", pictures={"images": PictureOptions()}, results=results)
     model = ir.load(run / "model.onnx")
     note = json.loads(model.metadata_props["dmlprep.frame"])
     if change == "size":

@@ -22,7 +22,6 @@ from onnx import helper, numpy_helper, parser
 import dmlprep
 from dmlprep import api
 from dmlprep.core.errors import InputError, ModelRefused, UsageError
-from dmlprep.package.packing import shipped_files
 from dmlprep.portable import vendors
 from dmlprep.portable.app_sessions import CPU, DML
 from dmlprep.portable.public import AdapterMissing, Model, PackageDamaged
@@ -297,7 +296,7 @@ def test_the_package_lists_and_ships_the_original(
 ) -> None:
     verified = dmlprep.verify_package(whole)
     assert verified.others == []
-    assert "original.onnx" in shipped_files(verified.contract)
+    assert "original.onnx" in verified.contract.shipped_files
     assert "## Vendors' providers" in (whole / "README.md").read_text(encoding="utf-8")
     assert json.loads((made / "model.json").read_text(encoding="utf-8"))["original"] is None
     assert "Windows ML" not in (made / "README.md").read_text(encoding="utf-8").partition("## Rules")[0]

@@ -3,12 +3,16 @@
 #include "dmlprep_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 using namespace dmlprep;
 
 namespace {
+
+// Each output of the model on the CPU: the difference allowed (-1: not compared), then the first numbers.
+const std::vector<std::vector<double>> EXPECTED = {@EXPECTED@};
 
 // Calls `work` with a value of the C++ type of the elements. A boolean is a byte here.
 template <class Work>
@@ -55,22 +59,26 @@ Tensor example(const TensorInfo& info) {
     });
 }
 
-void print(const TensorInfo& info, const Tensor& tensor) {
-    std::string shape;
-    for (std::int64_t size : tensor.shape())
-        shape += (shape.empty() ? "" : "x") + std::to_string(size);
-    std::printf("%s %s", info.name.c_str(), shape.c_str());
+std::vector<double> first_numbers(const Tensor& tensor) {
+    std::vector<double> numbers;
     with_type(tensor.type(), [&](auto zero) {
         using Value = decltype(zero);
         const std::size_t count = tensor.bytes().size() / sizeof(Value);
         for (std::size_t i = 0; i < std::min<std::size_t>(count, 8); ++i)
             if constexpr (std::is_same_v<Value, std::uint8_t>)
-                std::printf(" %.6f", static_cast<double>(tensor.bytes()[i]));
+                numbers.push_back(static_cast<double>(tensor.bytes()[i]));
             else if constexpr (std::is_same_v<Value, Half>)
-                std::printf(" %.6f", static_cast<double>(static_cast<float>(tensor.as<Half>()[i])));
+                numbers.push_back(static_cast<double>(static_cast<float>(tensor.as<Half>()[i])));
             else
-                std::printf(" %.6f", static_cast<double>(tensor.as<Value>()[i]));
+                numbers.push_back(static_cast<double>(tensor.as<Value>()[i]));
     });
+    return numbers;
+}
+
+void print(const std::string& name, const double* numbers, std::size_t count) {
+    std::printf("%s", name.c_str());
+    for (std::size_t i = 0; i < count; ++i)
+        std::printf(" %.6f", numbers[i]);
     std::printf("\n");
 }
 
@@ -108,7 +116,29 @@ int main(int count, char** arguments) {
         inputs[info.name] = example(info);
     if (Status status = model->run(inputs, outputs); !status)
         return failed(status);
-    for (const TensorInfo& info : model->outputs())
-        print(info, outputs[info.name]);
-    return 0;
+    bool compared = false;
+    std::string different;
+    for (std::size_t place = 0; place < model->outputs().size(); ++place) {
+        const std::string& name = model->outputs()[place].name;
+        std::string shape;
+        for (std::int64_t size : outputs[name].shape())
+            shape += (shape.empty() ? "" : "x") + std::to_string(size);
+        const std::vector<double> numbers = first_numbers(outputs[name]);
+        print(name + " " + shape, numbers.data(), numbers.size());
+        if (!options.sizes.empty() || place >= EXPECTED.size() || EXPECTED[place].empty())
+            continue;
+        const std::vector<double>& expected = EXPECTED[place];
+        print("  expected", expected.data() + 1, expected.size() - 1);
+        bool equal = numbers.size() + 1 == expected.size();
+        for (std::size_t i = 0; equal && i < numbers.size(); ++i)
+            equal = std::abs(numbers[i] - expected[i + 1]) <= expected[0];
+        compared = compared || expected[0] >= 0;
+        if (expected[0] >= 0 && !equal)
+            different += " " + name;
+    }
+    if (!different.empty())
+        std::fprintf(stderr, "NOT as expected:%s\n", different.c_str());
+    else if (compared)
+        std::printf("as expected\n");
+    return different.empty() ? 0 : 1;
 }

@@ -21,9 +21,23 @@ try
     if (model.Bucket != "")
         Console.WriteLine($"bucket {model.Bucket}, padding {string.Join(" ", model.Padding.Select(one => $"{one.Key}={one.Value}").DefaultIfEmpty("none"))}");
     IReadOnlyDictionary<string, Tensor> outputs = await model.RunAsync(model.Inputs.ToDictionary(one => one.Name, Example.Of));
-    foreach (TensorInfo one in model.Outputs)
-        Console.WriteLine($"{one.Name} {string.Join("x", outputs[one.Name].Shape)} {Example.First(outputs[one.Name], 8)}");
-    return 0;
+    double[][] expected = options.Sizes.Count == 0 ? Example.Expected : [];
+    var different = new List<string>();
+    foreach ((TensorInfo one, int place) in model.Outputs.Select((one, place) => (one, place)))
+    {
+        double[] first = Example.First(outputs[one.Name], 8);
+        Console.WriteLine($"{one.Name} {string.Join("x", outputs[one.Name].Shape)} {Example.Printed(first)}");
+        if (expected.ElementAtOrDefault(place) is not [double allowed, .. double[] wanted])
+            continue;
+        Console.WriteLine($"  expected {Example.Printed(wanted)}");
+        if (allowed >= 0 && !wanted.Zip(first, (a, b) => Math.Abs(a - b) <= allowed).All(near => near))
+            different.Add(one.Name);
+    }
+    if (different.Count > 0)
+        Console.Error.WriteLine($"NOT as expected: {string.Join(", ", different)}");
+    else if (expected.Any(row => row is [>= 0, ..]))
+        Console.WriteLine("as expected");
+    return different.Count > 0 ? 1 : 0;
 }
 catch (ModelException error)
 {
@@ -62,7 +76,14 @@ internal static class Example
         };
     }
 
-    /// <summary>The first numbers of a tensor, as text.</summary>
-    public static string First(Tensor tensor, int count) => string.Join(" ", tensor.Values.Cast<object>().Take(count).Select(value =>
-        (value is Half half ? (double)half : Convert.ToDouble(value, CultureInfo.InvariantCulture)).ToString("F6", CultureInfo.InvariantCulture)));
+    /// <summary>Each output of the model on the CPU: the difference allowed (-1: not compared), then the first numbers.</summary>
+    public static readonly double[][] Expected = [@EXPECTED@];
+
+    /// <summary>The first numbers of a tensor.</summary>
+    public static double[] First(Tensor tensor, int count) => [.. tensor.Values.Cast<object>().Take(count).Select(value =>
+        value is Half half ? (double)half : Convert.ToDouble(value, CultureInfo.InvariantCulture))];
+
+    /// <summary>Numbers as text.</summary>
+    public static string Printed(IEnumerable<double> numbers) =>
+        string.Join(" ", numbers.Select(value => value.ToString("F6", CultureInfo.InvariantCulture)));
 }

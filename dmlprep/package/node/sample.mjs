@@ -43,11 +43,23 @@ try {
   const padding = Object.entries(model.padding).map(([name, count]) => ` ${name}=${count}`).join('');
   if (model.bucket) console.log(`bucket ${model.bucket}, padding${padding || ' none'}`);
   const outputs = await model.run(Object.fromEntries(model.inputs.map((one) => [one.name, example(one)])));
+  const expected = Object.keys(sizes).length ? [] : model.contract.sample;
+  const printed = (numbers) => numbers.map((value) => value.toFixed(6)).join(' ');
+  const different = [];
   for (const [name, { type, data, shape }] of Object.entries(outputs)) {
-    const first = Array.from(data.slice(0, 8), (value) => (type === 'float16' ? fromHalf(value) : Number(value)).toFixed(6));
-    console.log(`${name} ${shape.join('x')} ${first.join(' ')}`);
+    const first = Array.from(data.slice(0, 8), (value) => (type === 'float16' ? fromHalf(value) : Number(value)));
+    console.log(`${name} ${shape.join('x')} ${printed(first)}`);
+    const wanted = expected.find((one) => one.name === name);
+    if (!wanted) continue;
+    console.log(`  expected ${printed(wanted.first)}`);
+    const isNear = (value, place) => Math.abs(first[place] - value) <= wanted.allowed;
+    if (wanted.allowed !== null && !wanted.first.every(isNear)) different.push(name);
   }
   await model.close();
+  if (different.length) {
+    console.error(`NOT as expected: ${different.join(', ')}`);
+    process.exitCode = 1;
+  } else if (expected.some((one) => one.allowed !== null)) console.log('as expected');
 } catch (error) {
   console.error(error instanceof ModelError ? `${error.name}: ${error.message}` : error);
   process.exitCode = 1;

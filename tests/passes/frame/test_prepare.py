@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,29 @@ def test_boxes_of_a_detector_that_is_all_fp16(tmp_path: Path) -> None:
         "INT32",
         "INT32",
     ]
+
+
+_PAGE = Path(__file__).resolve().parents[3] / "docs" / "passes" / "frame.md"
+_ON_PAGE = {
+    "Classify photos.": ("residual_cnn", {"logits_values": (1, 5), "logits_indices": (1, 5)}),
+    "Segment photos into a gray mask.": ("unet_resize", {"mask": (1, 64, 96, 1)}),
+    "Double the size of gray pictures.": ("super_resolution", {"sr": (1, 128, 192, 1)}),
+    "Find objects in video frames.": ("detector_raw", {"detected_boxes": (1, 100, 4)}),
+}
+
+
+def test_the_recipes_on_its_page_run(tmp_path: Path) -> None:
+    recipes = re.findall(
+        r'^```toml\n(doc = "([^\n]+)"\n.*?)^```', _PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert sorted(doc for _, doc in recipes) == sorted(_ON_PAGE)
+    for text, doc in recipes:
+        path = tmp_path / "recipe.toml"
+        path.write_text(text)
+        name, shapes = _ON_PAGE[doc]
+        record = api.prepare(MODELS / f"{name}.onnx", out=tmp_path / name, recipe=path, device="cpu")
+        assert record.exit_code == 0, record.error
+        model = onnx.load(tmp_path / name / "model.onnx")
+        dims = {one.name: tuple(d.dim_value for d in one.type.tensor_type.shape.dim) for one in model.graph.output}
+        assert {output: dims[output] for output in shapes} == shapes
+        assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
