@@ -49,6 +49,7 @@ def plan_model(
     Raises:
         InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; or a size does not fit the model, or the target's kernels are unknown.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     start_worker()
     from dmlprep.graph.model import Model
@@ -87,7 +88,8 @@ def check(
         verify: True to open a real DirectML session, and to compare the device of each node with the prediction.
         vram: memory of the device (``"4GB"``, or a number of bytes). ``exit_code`` is 1 if a session needs more, and 3
             if its need is unknown.
-        where: the device of ``verify``, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
+        where: the device of ``verify``, which they need, as the fields of ``Adapter``: ``device_id``, ``adapter`` or
+            ``gpu``.
 
     Returns:
         the record: findings, the predicted placement under ``facts.placement``, the memory of a session under
@@ -95,10 +97,11 @@ def check(
         finding is an error or ``verify`` does not pass, and 2 if the model is not valid ONNX.
 
     Raises:
-        InputError: the model cannot be read.
-        UsageError: the target is unknown, an option needs its kernels and they are unknown, or ``adapter`` does not
-            match exactly one adapter.
+        InputError: the model cannot be read, or is too broken for an option.
+        UsageError: the target is unknown, an option needs its kernels and they are unknown, ``vram`` is not an amount
+            of memory, or ``where`` does not choose one device.
         CheckNotRun: ``verify`` is set, and no DirectML session is possible on this machine.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     return examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=vram, **where)[0].record
 
@@ -114,10 +117,11 @@ def check_releases(path: str | Path) -> dict[str, RunRecord]:
 
     Returns:
         the record of ``check`` by the name of the release (``ort-1.24``). Only the newest release's record has the
-        memory of a session.
+        memory of a session, ``facts.opportunities`` and ``facts.prepare``.
 
     Raises:
         InputError: the model cannot be read.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     return {row.target.name: row.record for row in examine(path, "all")}
 
@@ -134,8 +138,8 @@ def examine(
     """Run ``check``, and return the record together with the placement of each node, one entry for each target.
 
     The arguments are those of ``check``. The target ``all`` stands for every known release, oldest first; it cannot be
-    combined with ``verify``. With ``all``, ``fail_on_cpu`` and ``vram`` apply only to the newest release, and only its
-    record has the memory of a session.
+    combined with ``verify``. With ``all``, ``fail_on_cpu`` and ``vram`` apply only to the newest release. Only its
+    record has the memory of a session, ``facts.opportunities`` and ``facts.prepare``.
     """
     start_worker()
     from dmlprep.directml.targets import find_target, target_names
@@ -178,6 +182,7 @@ def explain_node(path: str | Path, node: str, *, target: str | None = None) -> s
     Raises:
         UsageError: the node or the target is unknown, or the target's kernels are.
         InputError: the model cannot be read.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     start_worker()
     from dmlprep.directml.targets import find_target

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, get_args
 
 from dmlprep.api.preparing import Progress, start_worker, user_metric
+from dmlprep.core.errors import UsageError
 from dmlprep.pipeline.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.record.speed import Bench
     from dmlprep.runtime.types import OpenBy, Optimization
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that no session has.
+
+    Raises:
+        UsageError: ``device`` is neither ``cpu`` nor ``dml``.
+    """
+    if device not in get_args(SessionDevice):
+        raise UsageError(f"{device!r} is not a device", where="device", fix="pass cpu or dml")
 
 
 def compare(
@@ -46,7 +57,8 @@ def compare(
         feeds: inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name. If empty, dmlprep generates
             inputs from seeds.
         device: the device for the candidate.
-        tolerance: name of a tolerance (docs/parity.md); ``auto`` chooses one by the candidate's types and device.
+        tolerance: name of a tolerance (docs/parity.md), or ``rel:0.001``; ``auto`` chooses one by the types of both
+            models and the device.
         sizes: sizes of free dimensions in generated inputs, by dimension name or by ``input:axis``.
         seeds: number of generated feeds, if ``feeds`` is empty.
         time_limit: limit in seconds for each load and each run.
@@ -57,21 +69,25 @@ def compare(
         metric: your own measure, which decides instead of the tolerance: a function, or ``file.py:function``. It gets
             the outputs of both models on one feed, and returns a number, or a number and whether they pass.
         metric_bound: largest number that passes; needed if ``metric`` returns only a number.
-        where: the DirectML device, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``.
+        where: the DirectML device, as the fields of ``Adapter``: ``device_id``, ``adapter`` or ``gpu``. The last two
+            need ``device="dml"``.
 
     Returns:
         the verdict. Its ``outcome`` is ``passed``, ``failed``, ``not-proven`` (these inputs prove nothing) or
         ``not-run``; ``reason`` says why, and ``device`` is the device that answered.
 
     Raises:
-        InputError: a model or feed cannot be read, or does not fit.
-        UsageError: the tolerance is unknown, or ``adapter`` or ``gpu`` does not match exactly one device.
+        InputError: a model or feed cannot be read or does not fit, or the metric fails.
+        UsageError: the tolerance or the device is unknown, the inputs are too large to generate, or ``where`` does not
+            choose one device.
         CheckNotRun: no GPU matches ``gpu``.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     from dmlprep.parity.judging import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
     from dmlprep.pipeline.recipe import ParitySettings
 
+    check_device(device)
     return compare_models(
         Path(reference),
         Path(candidate),
@@ -129,13 +145,16 @@ def bisect(
     Raises:
         InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
         OutputError: ``out`` contains such files and ``force`` is False, or cannot be written.
-        UsageError: the tolerance is unknown, or ``adapter`` or ``gpu`` does not match exactly one device.
+        UsageError: the tolerance or the device is unknown, the inputs are too large to generate, or ``where`` does not
+            choose one device.
         CheckNotRun: no values can be generated for an input, or no GPU matches ``gpu``.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.bisection.bisect import bisect as run
 
     on = device or ("dml" if candidate is None else "cpu")
+    check_device(on)
     return run(
         Path(reference),
         Path(candidate if candidate is not None else reference),
@@ -187,13 +206,18 @@ def bench(
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: no model is passed, or ``adapter`` or ``gpu`` does not match exactly one device.
+        UsageError: no model is passed, ``runs`` is below 1, ``seconds`` is negative, the device is unknown, the inputs
+            are too large to generate, or ``where`` does not choose one device.
         CheckNotRun: the device or GPU is not available, or no values can be generated for an input.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     start_worker()
     from dmlprep.parity.bench import BenchRequest
     from dmlprep.parity.bench import bench as run
 
+    check_device(device)
+    if runs < 1 or not seconds >= 0:
+        raise UsageError("bench needs at least one run, and no negative time", where="runs, seconds", fix="pass more")
     paths = [Path(model) for model in models]
     session = Adapter(**where).resolve(device, time_limit=time_limit)
     sized = (dict(pins or {}), dict(sizes or {}))
@@ -236,9 +260,11 @@ def make_feeds(
 
     Raises:
         InputError: the model, a file or a value cannot be read, or does not fit.
-        UsageError: not exactly one input fits the files; or Pillow, soundfile or tokenizers is not installed.
+        UsageError: not exactly one input fits the files, a setting does not fit; or Pillow, soundfile or tokenizers is
+            not installed.
         OutputError: ``out`` contains feeds and ``force`` is False, or it cannot be written.
         CheckNotRun: no values can be generated for another input.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.feeds.sources import FeedsRequest, Pictures, feeds_from

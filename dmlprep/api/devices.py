@@ -217,6 +217,7 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
 
     Raises:
         CheckNotRun: a part of the runtime is missing, or no GPU matches ``gpu``.
+        UsageError: several GPUs match.
     """
     from dmlprep.core.errors import CheckNotRun
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
@@ -261,8 +262,10 @@ def runtime_folder() -> Path:
 def remove_runtime(release: str = "") -> list[Path]:
     """Remove the runtime for DirectML on Linux, or only one ``release`` of it; return the removed paths.
 
+    Without a runtime there are none, and no error.
+
     Raises:
-        UsageError: the release is not installed.
+        UsageError: the runtime does not have the release.
         CheckNotRun: the runtime is in use.
     """
     from dmlprep.runtime.linux.install import remove

@@ -39,7 +39,8 @@ def explain(what: str | Path, other: str | None = None, *, operator: str | None 
         text has each step with all its options.
 
     Raises:
-        UsageError: a name is unknown; ``other`` or ``operator`` is set, and ``what`` is not a release.
+        UsageError: a name is unknown; ``other`` or ``operator`` is set, and ``what`` is not a release; both are set; or
+            ``other`` is set, and the kernels of a release are unknown.
         RecipeError: the recipe is wrong.
     """
     return "\n".join([*explanation(str(what), other, operator=operator).lines, ""])

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from dmlprep.api.comparing import check_device
 from dmlprep.api.preparing import start_worker
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
@@ -32,7 +33,7 @@ def genai_check(folder: str | Path, *, target: str | None = None, vram: str | in
     Returns:
         the record. Findings about a model have its ``file`` among their facts. ``facts.models`` has the placements;
         ``facts.needs`` has the size in bytes of weights and cache, and with ``vram`` the longest sequence and the
-        largest batch that fit. ``exit_code`` is 1 if a finding is an error.
+        largest batch that fit. It is ``None`` if the size is unknown. ``exit_code`` is 1 if a finding is an error.
 
     Raises:
         InputError: the folder or its genai_config.json cannot be read.
@@ -98,12 +99,13 @@ def genai_prepare(
         time_limit: limit in seconds for the model builder.
         proof: True to compare the result with ``folder``: its decoder token by token, its other models each alone.
         device, steps, text, tolerance: settings of the proof, as in ``genai_compare``.
-        vram: memory of the device (``"4GB"``, or a number of bytes). A result that needs more is refused.
+        vram: memory of the device (``"4GB"``, or a number of bytes). A result whose weights and cache need more is
+            refused.
         observer, command_line: as in ``prepare``.
 
     Returns:
-        the record; ``exit_code`` is 0 if the result is in place, 1 if a step refused, or the builder or the proof
-        failed, 3 if the proof could not run. With 1 and 3 nothing is written.
+        the record. ``exit_code`` is 0 if the result is in place; 1 if a model was refused, or the builder or the proof
+        failed. It is 3 if the proof could not run or proved nothing. With 1 and 3 nothing is written.
 
     Raises:
         UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
@@ -115,6 +117,7 @@ def genai_prepare(
     from dmlprep.genai.proof import ProofRequest, prove
     from dmlprep.pipeline.observer import Observer
 
+    check_device(device)
     prompts = None if text is None else Path(text)
     proof_request = ProofRequest(text=prompts, steps=steps, device=device, tolerance=tolerance)
     return prepare_genai(
@@ -177,14 +180,15 @@ def genai_compare(
 
     Raises:
         InputError: a folder, a model or the text cannot be read.
-        UsageError: a prompt, ``steps``, ``text_tokens``, the adapter or the tolerance is not valid.
+        UsageError: a prompt, ``steps``, ``text_tokens``, the device, the adapter or the tolerance is not valid.
         CheckNotRun: no GPU matches ``gpu``.
-        ModelRefused: dmlprep cannot read a model.
+        ModelRefused, ToolFailed: a model is not supported, exceeds a safety limit, or crashes onnx.
     """
     start_worker()
     from dmlprep.genai import open_folder
     from dmlprep.genai.proof import ProofRequest, prove
 
+    check_device(device)
     return prove(
         open_folder(Path(original)),
         open_folder(Path(prepared)),

@@ -85,12 +85,12 @@ def prepare(
         options: the fields of ``PrepareOptions``, such as ``recipe``, ``pins``, ``feeds`` and ``device``.
 
     Returns:
-        the record; ``exit_code`` is 0 if the result is in place, 1 if a step refused or parity failed, 3 if a required
-        check could not run. With 1 and 3 nothing is written.
+        the record. ``exit_code`` is 0 if the result is in place; 1 if the model was refused, or parity failed. It is 3
+        if a required check could not run or proved nothing. With 1 and 3 nothing is written.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong, or ``adapter`` or ``gpu`` does not match exactly one
-            device.
+        UsageError: the input, the output, the recipe or an option is wrong, or ``adapter`` or ``gpu`` does not choose
+            one device.
         CheckNotRun: no GPU matches ``gpu``; the message says what is missing.
     """
     start_worker()
@@ -108,13 +108,14 @@ def prepare_buckets(
     command_line: str = "",
     **options: Unpack[PrepareKeywords],
 ) -> BucketRun:
-    """Prepare a model at several sizes: one static model for each bucket, all with one data file (docs/buckets.md).
+    """Prepare a model at several sizes: one static model for each bucket (docs/buckets.md).
 
-    A bucket is one set of sizes for the free dimensions.
+    A bucket is one set of sizes for the free dimensions. Weights that are not small are in one file for all models.
 
     Args:
         path, observer, command_line, options: as in ``prepare``; ``pins`` apply to every bucket.
-        out: folder for the models, their records, the weights ``buckets.data`` and the list ``buckets.json``.
+        out: folder for the models, their records, the list ``buckets.json``, and ``buckets.data`` with weights that are
+            not small.
         buckets: for each bucket its sizes by dimension name; all have the same dimensions.
 
     Returns:

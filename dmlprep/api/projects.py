@@ -41,8 +41,8 @@ def init_project(
     [('model.onnx', '@vision-fp16', {'batch': 1})]
 
     Args:
-        models: the models; by default all in the folder of the project file and below, except results of ``prepare``
-            and the content of hidden folders, ``build`` and ``node_modules``.
+        models: the models; by default all in the folder of the project file and below, except each ``model.onnx`` next
+            to a ``run.json``, and the content of hidden folders, ``build`` and ``node_modules``.
         out, force: path of the project file (docs/project-file.md), and whether to replace it.
         results: the folder for prepared models that a new file names, relative to the file.
         ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without
@@ -54,8 +54,10 @@ def init_project(
 
     Raises:
         InputError: a model that was named cannot be read.
+        ModelRefused, ToolFailed: such a model is not supported, exceeds a safety limit, or crashes onnx.
         OutputError: the file cannot be written.
-        UsageError: there is no model, or there are too many; DP904, an existing file is wrong.
+        UsageError: there is no model, or there are too many; the name of a new file does not end in ``.toml``, or is
+            ``pyproject.toml``; DP904, an existing file is wrong.
     """
     start_worker()
     from dmlprep.pipeline.project.beginning import begin_project
@@ -249,7 +251,7 @@ def plan_fleet(file: str | Path | None = None, *, only: Sequence[str] = (), shar
         the jobs in the order of the file, each with its model, recipe, target and pins.
 
     Raises:
-        UsageError: DP904, there is no file, or it is wrong; or no job matches ``only``, or ``shard`` is not valid.
+        UsageError: there is no file, or it is wrong (DP904); or no job matches ``only``, or ``shard`` is not valid.
     """
     from dmlprep.fleet import jobs_of, read_shard, selected, sharded
 

@@ -118,7 +118,7 @@ def validate_recipe(recipe: str | Path, *, text: str | None = None) -> Plan:
         the plan of the recipe, as ``plan`` returns it.
 
     Raises:
-        RecipeError: the recipe is wrong; ``where`` of the error names the field.
+        RecipeError: the recipe is wrong; the error names the field.
         UsageError: the target is unknown.
     """
     from dmlprep.pipeline.recipe import make_plan, parse_recipe

@@ -24,7 +24,7 @@ def read_record(path: str | Path) -> RunRecord:
         path: a ``run.json``, or the folder in which ``prepare`` wrote it.
 
     Returns:
-        the record, equal to the one that was written.
+        the record as it was written; the JSON has the largest number for infinity.
 
     Raises:
         InputError: the path cannot be read, or is not a record.
@@ -141,7 +141,7 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     One of the files belongs to dmlprep and changes with its version. An existing list is replaced.
 
     Args:
-        record: the result of ``prepare`` or ``check``.
+        record: the result of ``prepare``, with ``exit_code`` 0.
         path: the file to write.
         form: ``make``: a rule for make and ninja; ``lines``: one file in each line (UTF-8), for MSBuild.
 

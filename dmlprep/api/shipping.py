@@ -57,7 +57,9 @@ def pack_kit(
         the kit: its ``path``, its size in bytes (``nbytes``), and its ``name``, a SHA-256 of the content.
 
     Raises:
-        DmlprepError: the model cannot be packed, or the reference does not run.
+        UsageError: a model, a feed, a setting or the output is wrong.
+        ModelRefused, ToolFailed: a kit cannot carry the model; or as in ``compare``.
+        CheckNotRun: the reference does not run, or has no outputs to compare.
     """
     from dmlprep.kit import KitRequest, pack
     from dmlprep.parity import load_feeds
@@ -110,7 +112,9 @@ def verify_kit(
 
     Raises:
         InputError: a file was damaged or edited, result and kit do not belong together, the kit contains another
-            model, or a seal for ``key`` is missing.
+            model, a seal for ``key`` is missing, or the metric fails.
+        UsageError: ``metric_bound`` is set without ``metric``.
+        OutputError: the record cannot be written.
     """
     from dmlprep.kit import verify
 
@@ -151,7 +155,9 @@ def package_model(
         the package, with its contract (the file ``model.json``) and the SHA-256 of the contract (``digest``).
 
     Raises:
-        DmlprepError: the run did not pass on DirectML, or the package cannot be written.
+        UsageError: the folder, the language, the key or the output is wrong, or ``cryptography`` is not installed.
+        ModelRefused: an app cannot use the model; or the run failed, and ``unproven`` is False.
+        CheckNotRun: nothing proved the model on DirectML, and ``unproven`` is False.
     """
     from dmlprep.package import package
 
@@ -191,7 +197,8 @@ def write_nupkg(
         the path of the ``.nupkg`` file, and the contract in it.
 
     Raises:
-        DmlprepError: the package is damaged or for another language, or the file cannot be written.
+        UsageError: the package is damaged or for another language, the id or version is not valid, or the file cannot
+            be written.
     """
     from dmlprep.package import NuGetRequest
     from dmlprep.package import write_nupkg as write

@@ -48,7 +48,7 @@ def tune(
     Args:
         path: the model.
         recipes: recipes to start from; the search does not change settings that they contain. ``None``:
-            ``@static-fp32`` and the FP16 recipe that ``init_project`` would choose.
+            ``@static-fp32``, and the recipe that ``init_project`` would choose, or ``@vision-fp16`` if they are equal.
         pins, target, settings: as in ``plan``; the resulting recipe contains the pins. A setting needs to fit only
             one of the ``recipes``; for the others it has no effect.
         io: element types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try
@@ -72,11 +72,12 @@ def tune(
 
     Returns:
         the ``candidates``, best first, and the name of the ``chosen`` one; ``recipe`` is its TOML text. ``exit_code``
-        is 0 if one is chosen; 1 if no candidate is good; 3 if a required check did not run.
+        is 0 if one is chosen; 1 if no candidate is good; 3 if a required check did not run or proved nothing.
 
     Raises:
         UsageError: the model, a recipe, a setting or an output is wrong, or ``kit`` is combined with ``offline``.
         CheckNotRun: DirectML is required but not available, or no GPU matches ``gpu``.
+        ModelRefused, ToolFailed: the model is not supported, exceeds a safety limit, or crashes onnx.
     """
     start_worker()
     from dmlprep.core.files import check_output
@@ -171,7 +172,8 @@ def choose_kit(
         ``exit_code`` is 0 if one is chosen, 1 if the outputs of all are wrong, 3 if they did not run.
 
     Raises:
-        InputError: as in ``verify_kit``, or the kit has no candidates.
+        InputError, UsageError: as in ``verify_kit``, or the kit has no candidates.
+        OutputError: ``out`` exists and ``force`` is False, or cannot be written.
     """
     from dmlprep.core.files import check_output
     from dmlprep.core.files.writing import write_file

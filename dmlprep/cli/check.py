@@ -88,7 +88,7 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Show which nodes of each MODEL DirectML runs, and why not the others. Edits nothing, reads no weights.
+    """Show which nodes of each MODEL DirectML runs, and why not the others. Runs a model only for --verify.
 
     \b
     dmlprep check model.onnx
@@ -101,9 +101,9 @@ def command(
     With --plan, the steps of the recipe run in memory. dmlprep does not run or prove the model. Exit code 1: a step
     refuses the model.
 
-    Exit codes: 0 good; 1 a finding is an error, or a limit is exceeded (--fail-on-cpu, --vram). 2 bad input; 3 --verify
-    has no DirectML session, or --vram cannot be checked. Each model is checked; the worst code counts,
-    in this order: 70, 2, 1, 3, 0. 130 after Ctrl-C, which ends --watch.
+    Exit codes: 0 good; 1 a finding is an error, a limit is exceeded (--fail-on-cpu, --vram), --verify fails, or dmlprep
+    does not support the model. 2 bad input; 3 --verify has no DirectML session, or --vram cannot be checked. Each model
+    is checked; the worst code counts, in this order: 70, 2, 1, 3, 0. 130 after Ctrl-C, which ends --watch.
     """
     from dmlprep.api.checking import examine
     from dmlprep.api.preparing import start_worker

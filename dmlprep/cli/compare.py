@@ -35,7 +35,7 @@ from dmlprep.portable.bounds import MOST_FEEDS
 @option(
     "--tolerance NAME",
     default="auto",
-    help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE.",
+    help="Named tolerance (docs/parity.md), or rel:0.001. auto: by the types of the models and the device.",
     group="Inputs and proof",
 )
 @option(
@@ -68,8 +68,8 @@ from dmlprep.portable.bounds import MOST_FEEDS
 def command(reference: Path, candidate: Path, quiet: bool, output_format: str, **options: Any) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
-    Exit codes: 0 all outputs are within the tolerance; 1 an output is not; 2 bad input; 3 the comparison could not
-    run, or these inputs prove nothing.
+    Exit codes: 0 all outputs are within the tolerance; 1 an output is not, or CANDIDATE does not run. 2 bad input;
+    3 the comparison could not run, or these inputs prove nothing.
     """
     verdict = api.compare(reference, candidate, **options)
     show_verdict(verdict, output_format, quiet=quiet)

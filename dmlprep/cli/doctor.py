@@ -68,9 +68,10 @@ def _show_app(folder: Path, output_format: str, *, quiet: bool) -> int:
             echo(f"package in {model.folder}: needs {lowest} or newer")
         if not report.models and not quiet:
             echo("the folder has no package of dmlprep, so dmlprep cannot check versions")
+        nothing = "the app finds all libraries"
         if not report.places:
-            echo("the folder has no program and no ONNX Runtime: pass the folder that has them")
-        _show_findings(report.findings, "the app finds all libraries")
+            nothing = "the folder has no program and no ONNX Runtime: pass the folder that has them"
+        _show_findings(report.findings, nothing)
     return _code(report.findings)
 
 
@@ -90,8 +91,8 @@ def _code(findings: Iterable[Finding]) -> int:
 def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
     """Check this environment: conflicting packages, broken libraries, DirectML.
 
-    Exit codes: 0 no finding is an error; 1 a finding is an error; 2 the folder of --app has no program or library that
-    runs a model. A missing DirectML is only a warning.
+    Exit codes: 0 no finding is an error; 1 a finding is an error; 2 the folder of --app cannot be read, or has no
+    program, ONNX Runtime or package. A missing DirectML is only a warning.
     """
     if app is not None:
         raise SystemExit(_show_app(app, output_format, quiet=quiet))

@@ -23,7 +23,7 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 @click.argument("model", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @option("-o", "--out", type=PATH, help="Folder for the .npz files. Default: build/feeds/NAME.")
-@option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Number of feeds.")
+@option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Largest number of feeds.")
 @option(
     "--input NAME",
     default="",
@@ -90,7 +90,7 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 @option(
     "--tokenizer",
     type=PATH,
-    help="Text: path of tokenizer.json. Default: the one next to MODEL.",
+    help="Text: path of tokenizer.json. Default: the one next to MODEL or SOURCES.",
     group="Audio and text",
 )
 @option("--force", is_flag=True, help="Replace existing feeds.")

@@ -30,7 +30,7 @@ _NAME = "dmlprep.toml"
     "--for",
     "build",
     type=click.Choice(get_args(Build)),
-    help="Print the lines that run this in a build system at each build.",
+    help="Print the lines that run this at each build, or for pre-commit at each commit.",
 )
 @option("--force", is_flag=True, help="Replace the project file.")
 @quiet_option

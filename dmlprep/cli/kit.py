@@ -124,7 +124,8 @@ def pack(
 ) -> int:
     """Pack MODEL with feeds, expected outputs and a runner.
 
-    Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
+    Exit codes: 0 written; 1 a kit cannot carry the model; 2 bad input; 3 the reference does not run, or has no outputs
+    to compare.
     """
     from dmlprep.core.errors import UsageError
     from dmlprep.core.files.outputs import stem_of

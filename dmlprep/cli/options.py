@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -177,7 +178,8 @@ _DEFAULTS = PrepareOptions()
 def sizes_option(function: F) -> F:
     """Add ``--size``: sizes of dimensions that are free in synthetic feeds."""
     says = "Size of a free dimension in generated inputs."
-    return option("--size DIM=SIZE", "sizes", multiple=True, callback=parsed(read_sizes), help=says)(function)
+    read = parsed(partial(read_sizes, option="--size"))
+    return option("--size DIM=SIZE", "sizes", multiple=True, callback=read, help=says)(function)
 
 
 def optimization_option(says: str) -> Callable[[F], F]:

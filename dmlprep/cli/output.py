@@ -72,7 +72,10 @@ def echo_coloured(lines: Iterable[Line]) -> None:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Return whether text on a stream has colours: on terminals, with FORCE_COLOR everywhere, with NO_COLOR nowhere."""
+    """Return whether text on a stream has colours: on terminals, except with TERM=dumb.
+
+    With FORCE_COLOR it has them everywhere, with NO_COLOR nowhere.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")

@@ -52,7 +52,8 @@ def command() -> None:
 def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format: str, **options: Any) -> int:
     """Package the model of RUN, the folder that prepare wrote.
 
-    Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
+    Exit codes: 0 written; 1 the run failed, or an app cannot use the model; 2 bad input; 3 nothing proved the model on
+    DirectML.
     """
     out = out or default_out("packages", run.resolve().name)
     with progress_line(quiet) as progress:

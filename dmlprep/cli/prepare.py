@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     "buckets",
     multiple=True,
     callback=lambda context, option, texts: [read_bucket(text) for text in texts],
-    help="Write a static graph for these sizes. All buckets share one data file (docs/buckets.md), and --pin applies "
-    "to each.",
+    help="Write a static graph for these sizes. All buckets share one file of weights (docs/buckets.md), and --pin "
+    "applies to each. Small weights are in the models.",
 )
 @bucket_log_options
 @prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
@@ -126,10 +126,10 @@ def command(
     dmlprep prepare model.onnx -o out/ --pin batch=1 --force --diff out/
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
-    Exit codes: 0 written and proved; 1 a step refused the model, parity failed, or DirectML is known to fail on the
-    result and did not run it. 2 bad command, recipe or input. 3 a required check could not run, or its inputs prove
-    nothing. With 1, 2 and 3, nothing is written. For several models or buckets: the worst, in the order 70, 2, 1, 3, 0.
-    All are tried; if one bucket fails, none is written.
+    Exit codes: 0 written, and all required checks passed; 1 the model was refused, parity failed, or DirectML is known
+    to fail on the result and did not run it. 2 bad command, recipe or input. 3 a required check could not run, or its
+    inputs prove nothing. With 1, 2 and 3, nothing is written. For several models or buckets: the worst, in the order
+    70, 2, 1, 3, 0. All are tried; if one bucket fails, none is written.
     """
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.core.text.shell import command_line
@@ -299,6 +299,6 @@ def _summarize(records: list[RunRecord], count: int) -> None:
 
     good = [record for record in records if record.exit_code == 0]
     echo()
-    echo(f"{len(good)} of {count} models are ready")
+    echo(f"wrote {len(good)} of {count} models")
     for record in records:
         echo(f"  {brief_line(record)}")

@@ -44,7 +44,7 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     "recipes",
     multiple=True,
     help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings. Default: "
-    "@static-fp32 and the FP16 recipe that init would choose.",
+    "@static-fp32, and the recipe that init would choose, or @vision-fp16 if they are equal.",
 )
 @prepare_options("pins", "settings", "target")
 @option(
@@ -72,7 +72,8 @@ _FROM_KIT = frozenset({"result", "kit", "out", "key", "force", *METRIC, "quiet",
     "--top N",
     type=click.IntRange(1, _MOST_PROVED),
     default=3,
-    help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
+    help="Largest number of candidates to prove. The best that passes wins; with --bench or --kit, all that pass are "
+    "timed.",
     group="Inputs and proof",
     rare=True,
 )
@@ -150,8 +151,10 @@ def command(
         tuning = api.tune(model, out=out, observer=observer, **wanted | {"recipes": wanted["recipes"] or None})
     show_tuning(tuning, out, output_format, quiet=quiet)
     if options["kit"] is not None and tuning.exit_code == 0:
-        wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
-        echo(f"{wrote}; then: dmlprep tune --from-kit result.zip --kit {options['kit']}", err=output_format == "json")
+        kit, key = options["kit"], options["key"]
+        run_key, own = (f" --key {kit.with_suffix('.run-key').name}", f" --key {key}") if key is not None else ("", "")
+        wrote = f"wrote {kit}; there: extract it, pip install numpy onnxruntime-directml, python run.py{run_key}"
+        echo(f"{wrote}; then: dmlprep tune --from-kit result.zip --kit {kit}{own}", err=output_format == "json")
     return tuning.exit_code
 
 

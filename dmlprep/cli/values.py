@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("elements", "map", "classes", "logits", "angle")
 
-_FORMS = {
-    "--pin": "write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)",
-    "--bucket": "write NAME=SIZE,NAME=SIZE (batch=1,height=512)",
-}
+_SIZES = "write NAME=SIZE (batch=1), or INPUT:AXIS=SIZE (x:0=1)"
 
 LIMITS = ("made_bytes", "made_nodes", "folded_elements", "run_bytes", "run_seconds", "onnx_bytes", "onnx_seconds")
 """Arguments of ``api.limits``."""
@@ -65,19 +62,21 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
         if repr(values.setdefault(key, value)) != repr(value):  # NaN is not equal to itself
             what = f"{key!r} has two values, {values[key]} and {value}"
             raise UsageError(what, where="--pin", fix="pass one value per input", code="DP204")
-    return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
+    sizes = tuple(pin for pin in pins if ":=" not in pin)
+    return {**read_sizes(sizes, form=f"{_SIZES}, or INPUT:=VALUE (sr:=16000)"), **values}
 
 
 def read_bucket(text: str) -> dict[str, int]:
     """Parse a bucket: ``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``; no size may be 0."""
-    sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
+    form = "write NAME=SIZE,NAME=SIZE (batch=1,height=512)"
+    sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket", form)
     if empty := next((name for name, size in sizes.items() if not size), ""):
         raise UsageError(f"{empty!r} has size 0", where="--bucket", fix="pass sizes of at least 1")
     return sizes
 
 
-def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
-    """Parse sizes: ``batch=1`` -> ``{"batch": 1}``; ``option`` is their name in errors."""
+def read_sizes(pins: tuple[str, ...], option: str = "--pin", form: str = _SIZES) -> dict[str, int]:
+    """Parse sizes: ``batch=1`` -> ``{"batch": 1}``; ``option`` is their name in errors, ``form`` the fix."""
     sizes: dict[str, int] = {}
     for pin in pins:
         name, _, text = pin.rpartition("=")
@@ -86,7 +85,7 @@ def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
             fix = f"pass a whole number from 0 to {MOST_SIZE}"
             raise UsageError(f"{size} is not a size of a dimension", where=f"{option} {name.strip()}", fix=fix)
         if not name.strip() or size is None or size < 0:
-            raise UsageError(f"{pin!r} is not a valid {option.lstrip('-')}", where=option, fix=_FORMS[option])
+            raise UsageError(f"{pin!r} is not a valid {option.lstrip('-')}", where=option, fix=form)
         if sizes.setdefault(name.strip(), size) != size:
             what = f"{name!r} has two sizes, {sizes[name.strip()]} and {size}"
             raise UsageError(what, where=option, fix="pass one size per dimension", code="DP204")

@@ -4,7 +4,7 @@
 * ``UsageError`` (2): the command, an option or a value is wrong. The next three are kinds of it.
 * ``InputError`` (2): an input file is missing, broken, hostile or not ONNX.
 * ``OutputError`` (2): the output cannot be written (exists, disk full, no permission).
-* ``RecipeError`` (2): a recipe field is unknown or of the wrong type, or steps do not fit together.
+* ``RecipeError`` (2): a recipe cannot be read, a field is unknown or wrong, or steps do not fit together.
 * ``ModelRefused`` (1): a valid model that a step cannot prepare without changing its results.
 * ``ToolFailed`` (1): a tool crashed on the model, or needed too much time or memory for it.
 * ``CheckNotRun`` (3): a required check could not run here.
@@ -35,7 +35,7 @@ class DmlprepError(Exception):
 
     Args:
         what: the problem, in one sentence.
-        where: the file, node, step or recipe field concerned.
+        where: the file, node, step, option or recipe field concerned; empty if unknown.
         fix: the user's remedy.
         code: the stable finding code (``DP201``) if the error has a page in ``docs/codes``.
     """
@@ -71,7 +71,7 @@ class OutputError(UsageError):
 
 
 class RecipeError(UsageError):
-    """A recipe field is unknown or of the wrong type, or steps do not fit together; ``where`` is the field."""
+    """A recipe cannot be read, a field is unknown or wrong, or steps do not fit together. The error names the field."""
 
 
 class ModelRefused(DmlprepError):

@@ -97,7 +97,8 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
         vram: memory of the device in bytes, with which the need for weights and cache is compared; ``None``: unknown.
 
     Raises:
-        InputError: it is not a folder of onnxruntime-genai, or its config cannot be read (DP840).
+        InputError: it is not a folder of onnxruntime-genai, or its config cannot be read or names too many models
+            (DP840).
     """
     folder = open_folder(path)
     config = folder.config
@@ -139,7 +140,8 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
         text = f'{place} "{name[:60]}" is outside the folder'
         yield finding("DP845", text, node=place)
     if not folder.models and not folder.outside:
-        yield finding("DP846", "the config names no model: model.decoder.filename is missing", node="model.decoder")
+        text = "the config names no model: model.decoder.filename is missing"
+        yield finding("DP846", text, node="model.decoder", remedy="write the name of the model's file")
     root = folder.path.resolve()
     for section, file in folder.models:
         place = f"model.{section}.filename"

@@ -152,7 +152,7 @@ def read_config(path: Path | str) -> GenaiConfig:
     """Read a genai_config.json, by its path or that of its folder; ``findings`` of the result lists its faults.
 
     Raises:
-        InputError: it is missing, larger than 16 MiB, not JSON, or nests deeper than 32 levels (DP840).
+        InputError: it cannot be read, is larger than 16 MiB, not a JSON object, or nests deeper than 32 levels (DP840).
     """
     path = Path(path)
     file = path / CONFIG if path.is_dir() else path

@@ -22,7 +22,7 @@ class DmlOptions:
     Attributes:
         device_index: the adapter, counted from 0 in the order in which Windows lists adapters by performance; ``None``:
             the config's own value stays.
-        graph_capture: whether graph capture is on; ``None``: on if the decoder allows it.
+        graph_capture: whether graph capture is on; ``None``: on if the decoder and its shared cache allow it.
     """
 
     device_index: int | None = None
@@ -30,10 +30,10 @@ class DmlOptions:
 
 
 def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grouped: bool) -> tuple[str, list[Finding]]:
-    """Return the text of a config changed for DirectML, and findings on the changes.
+    """Return the text of a config changed for DirectML, and findings on changed values and lost graph capture.
 
     Args:
-        text: the original text of the config, without a byte-order mark.
+        text: the original text of the config, which ``read_document`` accepted, without a byte-order mark.
         options: the user's options.
         capture: True if the decoder's graph can be captured.
         why_not: the reason if it cannot.

@@ -112,12 +112,11 @@ def _depth(text: str) -> int:
 def _text_findings(path: Path, data: bytes, text: str, rest: str) -> list[Finding]:
     findings = []
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        findings.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without it"))
+        findings.append(finding("DP843", f"{path.name} begins with a byte-order mark"))
     if escapes := _ESCAPED.search(re.sub(r"\\\\", "", text)):
-        findings.append(
-            finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8")
-        )
+        remedy = "write the character itself in UTF-8, or a short escape such as \\n"
+        findings.append(finding("DP843", f"{path.name} has the escape {escapes[0]}", remedy=remedy))
     if rest.strip():
         what = f"{path.name} has text after its end, which is ignored"
-        findings.append(finding("DP843", what, severity="warning"))
+        findings.append(finding("DP843", what, severity="warning", remedy="remove the text"))
     return findings

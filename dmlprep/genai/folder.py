@@ -44,8 +44,9 @@ class GenaiFolder:
 
     Attributes:
         models: models that the config names, with names that stay inside the folder.
-        other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
-            models are among them: ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
+        other_files: the other files below the folder, without the config and the models, sorted: at most 8 levels deep,
+            10,000 entries of each folder, no linked folders. Data files of models are among them:
+            ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
         outside: names of models that lead out of the folder, as pairs: place in the config, and name. Such files are
             never opened.
         opened: the models opened so far, by file.
@@ -62,7 +63,7 @@ class GenaiFolder:
         """Return a model of the folder, which is opened only once. Callers must not change it.
 
         Raises:
-            InputError, ModelRefused: as ``Model.open``.
+            InputError, ModelRefused, ToolFailed: as ``Model.open``.
         """
         if file not in self.opened:
             self.opened[file] = Model.open(file)
@@ -71,7 +72,7 @@ class GenaiFolder:
     def file_bytes(self) -> int:
         """Return the total size in bytes of its models and other files; files that cannot be read do not count."""
         total = 0
-        for file in (*(model.file for model in self.models), *self.other_files):
+        for file in {*(model.file for model in self.models), *self.other_files}:
             with suppress(OSError):
                 total += file.stat().st_size
         return total

@@ -28,7 +28,7 @@ def longest(config: GenaiConfig) -> int | None:
 
 
 def geometry_findings(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Yield a finding for each number in the config that a model contradicts: heads, layers, vocabulary, lengths.
+    """Yield a finding for each number in the config that a model contradicts: heads, layers, sizes, lengths.
 
     Args:
         section: the section of the model. If it is a stage of a pipeline, only the numbers that the stage has are

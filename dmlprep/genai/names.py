@@ -60,7 +60,7 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
         key: the key in the config (``past_key_names``); its value may contain ``%d`` for the number of a layer.
 
     Returns:
-        the name; empty if a key that ends in ``_names`` is not set and has no default.
+        the name; empty if the config has an empty one, or a key that ends in ``_names`` is not set and has no default.
     """
     written = config.side(section, side).get(key)
     if isinstance(written, str):
@@ -169,7 +169,8 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
             # Optional inputs that the model does not have are left out by onnxruntime-genai.
             if key not in needed and not (near and key in written):
                 continue
-            text = f'{file} has no {side[:-1]} "{printed(name)}", which {place}.{side}.{key} names'
+            verb = "names" if key in written else "means by default"
+            text = f'{file} has no {side[:-1]} "{printed(name)}", which {place}.{side}.{key} {verb}'
             grave: Severity = "error" if key in needed else "warning"
             remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
             if key == "logits" and "hidden_states" in names:

@@ -109,13 +109,14 @@ def needs_finding(needs: Needs | None, vram: int) -> Finding | None:
     ``None`` if they fit.
     """
     if needs is None:
-        text = "memory need unknown: heads, head size or cache length are unknown"
-        return finding("DP862", text, severity="warning")
+        text = "memory need unknown: heads, head size, type or length of the cache are unknown"
+        remedy = "write search.max_length, model.decoder.num_key_value_heads and head_size"
+        return finding("DP862", text, severity="warning", remedy=remedy)
     if needs.total <= vram:
         return None
     need = f"weights and cache need {bytes_text(needs.total)}"
     text = f"{need} at max_length {needs.max_length}, of {bytes_text(vram)}"
-    remedy = "the weights alone are too large: prepare the folder with INT4 weights"
+    remedy = "no max_length fits: use INT4 weights, a smaller batch or a smaller model"
     if needs.longest_fit:
         remedy = f"max_length {needs.longest_fit} fits"
     return finding("DP862", text, node="search.max_length", remedy=remedy, needs=needs.total, has=vram)

@@ -47,8 +47,8 @@ class FolderOut:
             force: True to accept a folder that is not empty.
 
         Raises:
-            OutputError: ``out`` is a file, is not empty without ``force``, is or contains the input folder or is inside
-                it, or a subfolder was changed since an earlier run.
+            OutputError: ``out`` is a file or no valid path, is not empty without ``force``, or is or contains the input
+                folder or is inside it. Or one of ``folders`` exists in ``out``, and no run wrote it, or it was changed.
         """
         where = str(out)
         check_name(out, OutputError)
@@ -73,7 +73,7 @@ class FolderOut:
         folder = cls(out, _written_before(out))
         for name in folders:
             if os.path.lexists(out / name) and not folder._is_own(name):
-                what = "was changed after an earlier run, so it is not replaced"
+                what = "dmlprep did not write this, or it was changed since: it is not replaced"
                 raise OutputError(what, where=str(out / name), fix="move it away, or choose another folder with -o")
         return folder
 
@@ -87,7 +87,7 @@ class FolderOut:
             force: True to replace existing plain files; folders are replaced only if they are unchanged.
 
         Raises:
-            OutputError: a file cannot be moved; the folder is unchanged.
+            OutputError: a file exists without ``force``, or cannot be moved; the folder is unchanged.
         """
         new = {name: source / name for name in os.listdir(source)}
         before = dict.fromkeys(name.split("/", 1)[0] for name in self.written)

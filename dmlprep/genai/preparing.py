@@ -21,6 +21,7 @@ from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder, other_models
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
+from dmlprep.genai.needs import needs_finding, needs_of, weight_bytes
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
 from dmlprep.genai.providers import cache_faults, shares_buffer
 from dmlprep.graph.model.budget import limited
@@ -53,7 +54,8 @@ class GenaiRequest:
         source: a folder for onnxruntime-genai, or a Hugging Face folder; never modified.
         out: folder of the result.
         recipe: a built-in recipe or a path; empty: ``@llm-fp16``, or ``@llm-int4`` if dmlprep has to quantize.
-        precision: precision of the weights. For a Hugging Face folder, genai's model builder converts to it.
+        precision: precision of the weights. For a Hugging Face folder, genai's model builder converts to it. For other
+            folders, it only chooses the recipe if ``recipe`` is empty.
         target: name of a target that replaces the recipe's; empty: the recipe's.
         settings: recipe fields to override.
         options: options of the DirectML provider in the config of the result.
@@ -62,7 +64,7 @@ class GenaiRequest:
         builder: the Python program that runs genai's model builder; empty: the one that runs dmlprep.
         time_limit: limit in seconds for the model builder.
         prover: proves the result against the original; ``None``: no proof.
-        vram: memory of the device in bytes: a model that needs more is refused; ``None``: no limit.
+        vram: memory of the device in bytes: a result whose weights and cache need more is refused; ``None``: no limit.
         command_line: the user's command, for the record.
     """
 
@@ -108,12 +110,13 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     """Prepare the models of a folder, prove the result, and write it as a folder.
 
     Returns:
-        the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, the builder or the proof
-            failed) or 3 (the proof did not run) nothing was written, and ``error`` gives the reason.
+        the record. With ``exit_code`` 0 the result is in place. Otherwise nothing was written, and ``error`` gives the
+            reason. 1: a step refused, or the builder or the proof failed. 3: the proof did not run, or the need for
+            memory is unknown.
 
     Raises:
-        UsageError: the folder, the output or the recipe is wrong, a link leads out of the folder, or it was changed
-            meanwhile.
+        UsageError: the folder, the output, the recipe or the builder is wrong, a link leads out of the folder, or it
+            was changed meanwhile.
     """
     out = FolderOut.check(request.out, request.source, folders=_folders_of(request), force=request.force)
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
@@ -209,7 +212,10 @@ def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None
         copy_files(dict.fromkeys([*used, *others, *(model.file for model in source.models)]), source.path, root / "cpu")
         _write(root / "cpu" / CONFIG, for_cpu(_config_text(source)))
     results = {place / file.relative_to(source.path): one.prepared for file, one in models.items() if one.prepared}
-    if not _proved(run, original, replace(open_folder(place), opened=results)):
+    result = replace(open_folder(place), opened=results)
+    if request.vram is not None:
+        _check_memory(result, request.vram)
+    if not _proved(run, original, result):
         return
     run.source.check()
     written = digests(root)
@@ -223,6 +229,21 @@ def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None
     with plain_errors(request.out / RECORD):
         (root / RECORD).write_bytes(record.to_json())
     out.exchange(root, RECORD if request.fallback else CONFIG, force=request.force)
+
+
+def _check_memory(result: GenaiFolder, vram: int) -> None:
+    """Raise an error if the weights and the cache of the result do not surely fit into ``vram`` bytes.
+
+    Raises:
+        ModelRefused: DP862, they do not fit.
+        CheckNotRun: DP862, their size is not known.
+    """
+    decoder = next((result.opened[one.file] for one in result.models if one.section.startswith("decoder")), None)
+    weights = sum(map(weight_bytes, result.opened.values()))
+    needs = needs_of(result.config, decoder, weights, vram) if decoder is not None else None
+    if (wrong := needs_finding(needs, vram)) is not None:
+        kind = CheckNotRun if needs is None else ModelRefused
+        raise kind(wrong.message, where=result.config.path.name, code=wrong.code, fix=wrong.remedy)
 
 
 def _data_of(folder: GenaiFolder) -> set[Path]:
@@ -325,7 +346,7 @@ def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedMod
                 raise ModelRefused(f"{at} {text}", where=str(source.path / CONFIG), code="DP878", fix=fix)
         target = place / file.relative_to(source.path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        options = PrepareOptions(external_data=bool(data_files(model)), vram=request.vram)
+        options = PrepareOptions(external_data=bool(data_files(model)))
         wanted = PrepareRequest(file, target, plan, options, observer=request.observer)
         check_out(wanted)
         original = model.copy(model.opened)
@@ -390,7 +411,8 @@ def _write_config(run: _Run, source: GenaiFolder, place: Path, models: Mapping[P
     options = run.request.options
     text, findings = for_dml(_config_text(source), options, capture=not why_not, why_not=why_not, grouped=grouped)
     if options.graph_capture and why_not:
-        findings.append(finding("DP874", f"graph capture is not possible: {why_not}", severity="warning"))
+        text = f"graph capture is not possible: {why_not}"
+        findings.append(finding("DP874", text, severity="warning", remedy="omit --graph-capture"))
     run.record.findings += findings
     run.facts.config = [one.message for one in findings]
     _write(place / CONFIG, text)

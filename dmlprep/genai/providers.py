@@ -44,7 +44,7 @@ _BOUNDED = (
 def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
     """Return the DirectML provider in the session options of a section; ``None`` if there is none.
 
-    If the section has no session options, those of the decoder count.
+    If the section has no session options, not even an empty object, those of the decoder count.
     """
     section = "decoder" if config.session_options(section) is None else section
     return next((one for one in config.providers(section) if one.is_dml), None)
@@ -64,7 +64,7 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
     providers = config.providers(section)
     place = f"{section_place(section)}.session_options"
     if section == "decoder" and not providers and ".pipeline." not in section:
-        text = f"{place} names no provider: the models run on the CPU"
+        text = f"{place} names no provider: models that use it run on the CPU"
         yield finding("DP866", text, node=place)
     dml = [one for one in providers if one.is_dml]
     others = [one for one in providers if not one.is_dml and one.name != "device_filtering_options"]
@@ -180,8 +180,9 @@ def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
     beams = config.number("search.num_beams") or 1
     returned = config.number("search.num_return_sequences") or 1
     if returned > beams:
-        text = f"search.num_return_sequences is {returned}, but there are {beams} beams"
-        yield finding("DP860", text, node="search.num_return_sequences", severity="warning")
+        text = f"search.num_return_sequences is {returned}, but num_beams is {beams}"
+        place, remedy = "search.num_return_sequences", f"write at most {beams}"
+        yield finding("DP860", text, node=place, severity="warning", remedy=remedy)
     if dml_provider(config, "decoder") is not None:
         yield from _on_dml(config, beams, grouped)
 

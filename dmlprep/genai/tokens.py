@@ -92,7 +92,7 @@ def largest_id(tokenizer: Mapping[str, object]) -> int | None:
     if isinstance(vocabulary, Mapping):  # WordPiece, BPE, WordLevel
         ids += [number for one in vocabulary.values() if (number := whole(one)) is not None]
     elif isinstance(vocabulary, list):  # Unigram: a token's index is its id
-        ids += [len(vocabulary) - 1]
+        ids += range(len(vocabulary))[-1:]
     added = tokenizer.get("added_tokens")
     extra = [one.get("id") for one in added if isinstance(one, Mapping)] if isinstance(added, list) else []
     return max([*ids, *(number for one in extra if (number := whole(one)) is not None)], default=None)

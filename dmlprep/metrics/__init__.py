@@ -6,7 +6,7 @@ output is one that rounding changes much, but only at a few places, such as prob
 
 from dmlprep.metrics.degenerate import degenerate, faint_maps
 from dmlprep.metrics.error import output_error
-from dmlprep.metrics.groups import data_dependent, integer_images, output_groups
+from dmlprep.metrics.groups import KINDS, data_dependent, integer_images, output_groups
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
 from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes, tolerance_for
 from dmlprep.metrics.proof_rules import ProofRules
@@ -16,6 +16,7 @@ from dmlprep.portable.comparison import Comparison, OutputGroup, bounds_used, co
 from dmlprep.portable.measure import NOISE_FACTOR, Tolerance, measure, tells_something
 
 __all__ = [
+    "KINDS",
     "LAST_BITS",
     "NOISE_FACTOR",
     "TOLERANCES",

@@ -23,9 +23,9 @@ def degenerate(
 ) -> dict[str, str]:
     """Return output -> why it proves nothing; outputs that prove something are not in the result.
 
-    An output proves nothing if it is nearly zero. A steep output also proves nothing if it is nearly constant,
-    saturated or a map that detects nothing. ``feeds``: the outputs of the original on each feed, by name; those that
-    are not floating-point are ignored.
+    An output proves nothing if it is nearly zero, or has no finite numbers. A steep output also proves nothing if it is
+    nearly constant, saturated or a map that detects nothing. ``feeds``: the outputs of the original on each feed, by
+    name; those that are not floating-point, or are empty, are ignored.
     """
     kinds = {name: group.kind for group in groups for name in group.names}
     reasons = {}
@@ -38,16 +38,18 @@ def degenerate(
 
 
 def faint_maps(groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]]) -> frozenset[str]:
-    """Return the names of the outputs that are maps of probabilities and stay low on every feed (nothing detected).
+    """Return the names of the outputs that are maps of probabilities, all below 0.1 on every feed (nothing detected).
 
-    ``feeds``: the original's outputs on each feed, by name.
+    ``feeds``: the original's outputs on each feed, by name; without feeds, the result has all maps.
     """
     maps = [name for group in groups if group.kind == "map" for name in group.names]
     return frozenset(n for n in maps if all(np.max(feed[n], initial=0.0) < ACTIVE for feed in feeds))
 
 
 def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:
-    low, high = _range(arrays)
+    if (span := _range(arrays)) is None:
+        return "all its elements are NaN, infinite or masks"
+    low, high = span
     largest = max(-low, high)
     if largest <= FLOOR:
         return f"it is nearly zero: its largest element is {largest:.2g}"
@@ -63,10 +65,11 @@ def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:
     return ""
 
 
-def _range(arrays: Sequence[Array]) -> tuple[float, float]:
+def _range(arrays: Sequence[Array]) -> tuple[float, float] | None:
+    """Return the smallest and the largest number, without masks; ``None`` if there is none."""
     finite = [np.asarray(array[np.isfinite(array)], np.float64) for array in arrays]
     parts = [part[part > MASK] for part in finite if np.any(part > MASK)]
-    return min((float(p.min()) for p in parts), default=0.0), max((float(p.max()) for p in parts), default=0.0)
+    return (min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)) if parts else None
 
 
 def _saturated(arrays: Sequence[Array]) -> bool:

@@ -41,6 +41,8 @@ def output_error(
 ) -> float:
     """Return the largest error of the outputs in ``groups``; infinity if shapes differ or a result is not finite.
 
+    In rows that TopK chose, up to 10 % may be wrong or not finite (``ranked_error``).
+
     An output's error is max|difference| / max|reference|, or the angle between both if that is larger (small values
     next to one large one). Both are measured as in the proof, and the angle is scaled by the proof's bounds for the
     FP16 emulation. Elements that are masks, or not finite in the reference, are ignored. Integers are ignored too,
@@ -49,8 +51,8 @@ def output_error(
     Args:
         want: the outputs of the original on one feed, by name.
         got: the outputs of the other model on the same feed.
-        enough: the accepted error. Outputs with a larger one get a gentler measure that fits their kind. Rows that TopK
-            chose are matched first. Steep outputs (probabilities, logits) get the proof's own measures.
+        enough: the accepted error. Two kinds of outputs with a larger one get a gentler measure: rows that TopK chose
+            are matched first, steep outputs (probabilities, logits) get the proof's own measures.
         steep: the proof's bounds for steep outputs. If ``enough`` is below the bound of the FP16 emulation, they are
             tightened, too.
         faint: whether a map of probabilities that detects nothing is measured on the scale of 0 to 1.

@@ -40,6 +40,10 @@ _MAKES = {"Sigmoid": "map", "HardSigmoid": "map", "Softmax": "classes", "LogSoft
 _READS_LOGITS = frozenset({"Softmax", "LogSoftmax", "ArgMax"})
 
 
+KINDS = ("elements", "map", "classes", "logits", "angle")
+"""The kinds of outputs that users can set."""
+
+
 def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[OutputGroup]:
     """Divide the outputs into groups, and return them: first single outputs and sets of rows, then rankings.
 
@@ -49,7 +53,8 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
     ``map``, ``classes`` or ``logits``, all others ``elements``.
 
     Args:
-        kinds: the kinds that the user sets, by output: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
+        kinds: the kinds that the user sets, by output: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``. In
+            sets of rows and rankings, they have no effect.
     """
     outputs = {value.name or "": value for value in model.ir.graph.outputs}
     by_name = {name: _steep_kind(value) for name, value in outputs.items()}

@@ -40,7 +40,10 @@ def quantizes(model: Model) -> bool:
 
 
 def has_few_bits(model: Model) -> bool:
-    """Return whether any weights are stored in few bits (8 or 4), by the step ``weights`` or by a quantizer."""
+    """Return whether any node has weights of few bits: MatMulNBits, or one of two forms of DequantizeLinear.
+
+    The forms are four-bit constants, and the nodes that the step ``weights`` writes (``is_stored_weight``).
+    """
     version = model.ir.ir_version
     return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) or _has_four_bits(n) for n in nodes(model.ir))
 
@@ -58,7 +61,7 @@ def tolerance_for(name: str, candidate: Model, reference: Model, device: str) ->
     ``device``: ``cpu``, ``dml``, or ``fp16-emulation``.
 
     Raises:
-        UsageError: there is no such tolerance.
+        UsageError: as ``find_tolerance``.
     """
     few_bits = has_few_bits(candidate) and not has_few_bits(reference)
     # An original in bfloat16 rounds each result to 8 bits itself.

@@ -47,6 +47,9 @@ class ProofRules:
         Args:
             enough: the largest error of an output that the search accepts; the proof's bound, if that is smaller.
             few_bits: the candidates have weights of few bits, and are not FP16 emulations.
+
+        Raises:
+            UsageError: as ``find_tolerance``.
         """
         quantized, device = quantizes(model), "fp16-emulation"
         bounds = choose_tolerance(self.tolerance, fp16=True, quantized=quantized, device=device, few_bits=few_bits)

@@ -73,7 +73,7 @@ def find_tolerance(name: str) -> Tolerance:
     follow a name: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
 
     Raises:
-        UsageError: there is no such tolerance, or no such bound.
+        UsageError: there is no such tolerance or bound, or a number is not between 0 and 1.
     """
     base, *bounds = name.split(",")
     if base.startswith("rel:"):
@@ -122,7 +122,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
         few_bits: whether the candidate's weights were rounded to a few bits, and the reference's were not.
 
     Raises:
-        UsageError: there is no such tolerance.
+        UsageError: as ``find_tolerance``.
     """
     base, comma, bounds = name.partition(",")
     if base != "auto":

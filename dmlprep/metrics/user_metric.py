@@ -45,7 +45,7 @@ class UserMetric:
     Attributes:
         name: the metric as ``file.py:function``.
         call: the user's function. It gets the outputs of the original and of the candidate on one feed, by name.
-        bound: the largest number that passes; ``None`` if the function itself decides.
+        bound: the largest number that passes, if the function returns only a number; ``None`` for none.
         file: the path of the Python file; ``None`` for a Python function.
         named_by: the file that names the metric; empty if the command line or the caller does.
     """
@@ -65,7 +65,7 @@ class UserMetric:
         """
         try:
             answer = self.call(dict(reference), dict(candidate))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = f"the metric raised {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
             raise self._wrong(text) from error
@@ -94,7 +94,7 @@ def load_metric(metric: str, bound: float | None = None, folder: Path | None = N
 
     Raises:
         UsageError: a bound without a metric, or a name of another form.
-        InputError: the file cannot be run, or has no such function.
+        InputError: the file is missing, cannot be run, or has no such function.
     """
     if not metric:
         if bound is not None:
@@ -112,7 +112,7 @@ def load_metric(metric: str, bound: float | None = None, folder: Path | None = N
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"the file of the metric does not run: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), fix=f"python {path} shows where") from error
     call = getattr(module, name, None)

@@ -33,7 +33,7 @@ Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 def usable_device(device: SessionDevice, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
     """Return why a device cannot be used on this machine (empty if it can), and facts about the device.
 
-    The facts are ``None`` for the CPU. ``session`` names the DirectML adapter or GPU.
+    The facts are ``None`` for the CPU, and if no device answered. ``session`` names the DirectML adapter or GPU.
     """
     if device == "cpu":
         return "", None
@@ -59,6 +59,7 @@ def open_session(
 
     Raises:
         SessionFailure: the model cannot be loaded.
+        CheckNotRun: DirectML is not available.
     """
     return runtime.open_cpu(path, options, host) if device == "cpu" else runtime.open_dml(path, options, host)
 
@@ -109,7 +110,8 @@ class Candidate:
         device: the device that it runs on.
         kind: the kind by which ``auto`` chooses a tolerance: ``cpu``, ``dml`` or ``fp16-emulation``.
         answers: a function of feeds and options that yields the device and the outputs by name, feed by feed. It raises
-            ``SessionFailure`` if the model does not load or run, ``CheckNotRun`` if the device is not available.
+            ``SessionFailure`` if the model does not load or run, ``CheckNotRun`` if the device is not available,
+            ``InputError`` if a feed does not fit.
         lower: lower optimisation levels to try if the model does not run at the default.
         ours: True for a model that dmlprep derived: if it does not run, this proves nothing about the user's model.
         code: code of the finding on outputs that differ; empty for DP701 or DP702.
@@ -241,6 +243,9 @@ def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session,
 
     Yields:
         the session; and a text about the expanded operators, empty if there are none and the file itself runs.
+
+    Raises:
+        SessionFailure: the model cannot be loaded.
     """
     written = write_out(model)
     with contextlib.ExitStack() as stack:

@@ -51,7 +51,7 @@ def compare(
 
     Raises:
         InputError: a user's feed does not fit the candidate, or the user's metric fails.
-        UsageError: there is no such tolerance.
+        UsageError: there is no such tolerance, or Pillow is missing for a frame.
     """
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
     chosen = tolerance_for(tolerance, candidate.model, reference.model, candidate.kind)
@@ -90,7 +90,7 @@ def compare(
     if not answered.judge.decided and (drawn := reference.random_node()):
         text = (
             f"the original draws random numbers ({drawn}): its outputs "
-            "differ in each run; pin the input that scales them to 0"
+            "differ in each run; if an input scales them, pin it to 0"
         )
         return trial.not_run(text)
     if not results:

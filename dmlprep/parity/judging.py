@@ -11,7 +11,7 @@ import msgspec
 
 from dmlprep.core.errors import InputError
 from dmlprep.graph.model import Model
-from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
+from dmlprep.metrics import KINDS, Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.shares import percent
 from dmlprep.portable.steep import ACTIVE
@@ -27,7 +27,7 @@ class JudgingOptions:
     Attributes:
         measures: kinds of outputs by output name, if their nodes suggest the wrong kind (``metrics.output_groups``).
         noise: whether to measure the original's own noise, which is how much its outputs change by rounding alone:
-            ``auto`` if it runs within some seconds, ``always`` or ``off``.
+            ``auto`` if it runs within 20 seconds, ``always`` or ``off``.
         metric: the user's own measure, which decides instead of the tolerance; ``None``: the tolerance decides.
     """
 
@@ -36,12 +36,14 @@ class JudgingOptions:
     metric: UserMetric | None = None
 
     def check(self, model: Model) -> None:
-        """Raise ``InputError`` if ``measures`` names an output that the model does not have."""
+        """Raise ``InputError`` if ``measures`` names an output that the model does not have, or an unknown kind."""
         known = [value.name or "" for value in model.ir.graph.outputs]
-        for name in self.measures:
+        for name, kind in self.measures.items():
             if name not in known:
                 what, fix = f"no output {name!r} to measure", f"it has: {', '.join(known)}"
                 raise InputError(what, where=str(model.path or ""), fix=fix)
+            if kind not in KINDS:
+                raise InputError(f"{kind!r} is not a kind of an output", where=f"output {name}", fix=", ".join(KINDS))
 
 
 Side = Mapping[str, Array]
@@ -144,7 +146,7 @@ class Judge:
         near = metrics.passed and metrics.error <= _FAR_BELOW * self._tolerance.max_rel
         if near or not self._tolerance.beyond_proof(own := metrics.noise):
             return ""
-        return f"the original differs from itself by {own:.2g}, between optimisation levels or in the inputs' last bit"
+        return f"the original differs from itself by {own:.2g}, by rounding alone"
 
     def _invents(self, metrics: OutputMetrics) -> bool:
         return metrics.output in self._maps and metrics.max_abs > ACTIVE
@@ -201,7 +203,8 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
 
 def no_output(who: str, name: str, code: str = "") -> Finding:
     """Return the finding that ``who`` (words for a message) lacks an output; an empty ``code`` is DP701."""
-    return finding(code or "DP701", f"{who} has no output {name!r}")
+    remedy = "compare models with the same outputs"
+    return finding(code or "DP701", f"{who} has no output {name!r}", remedy=remedy)
 
 
 def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:

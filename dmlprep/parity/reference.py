@@ -92,6 +92,7 @@ class Reference:
         inputs: ``given`` by the user, or ``seeded``; empty if the model has no inputs.
         device: the device that computed the outputs; ``None`` until then.
         lowered: the optimisation level below the default at which the original had to run; ``None`` for the default.
+            ``noise`` can set it too.
         mended: True if ONNX Runtime does not load the file, and ran the model as dmlprep repaired it at opening.
         written_out: text about the fused operators that were expanded for the CPU; empty if there are none.
     """
@@ -164,8 +165,9 @@ class Reference:
         Raises:
             InputError: the model cannot be read, a feed does not fit, or ``judging_options`` names an unknown output.
                 Or, with seeded feeds, a size is for a dimension that the model does not have.
-            UsageError: too many or too large seeded feeds are requested.
+            UsageError: too many or too large seeded feeds are requested, or Pillow is missing for a frame.
             CheckNotRun: no feed can be generated for an input.
+            ModelRefused, ToolFailed: as ``Model.open``; or DP305, the frame contradicts itself.
         """
         model = original if isinstance(original, Model) else Model.open(original)
         like = like or model
@@ -187,6 +189,7 @@ class Reference:
 
         Raises:
             SessionFailure: it does not load or run.
+            UsageError, ModelRefused: as ``framed.inside``, for a candidate with a frame.
         """
         if self._beyond is not None:
             raise self._beyond
@@ -441,7 +444,7 @@ class Reference:
         """Return the largest relative error that last bits of the inputs cause in a quantized original.
 
         A device's FP32 differs by last bits, which a model with quantized activations rounds to whole steps. The error
-        is 0 for other models, and if the noise is not measured.
+        is 0 for other models, and if the noise is not measured or a run fails.
         """
         if not quantizes(self.model) or self._without_noise():
             return 0.0
@@ -462,8 +465,9 @@ class Reference:
     def random_node(self) -> str:
         """Return the label of a random node that makes the original's outputs differ from run to run; otherwise empty.
 
-        The original runs again only if it has a random node, several times in one session. A few small outputs may be
-        equal by chance, and the first run of a session may draw the same numbers as that of another session.
+        The original runs again only if it has a random node, several times in one session; if that fails, the result is
+        empty too. A few small outputs may be equal by chance, and the first run of a session may draw the same numbers
+        as that of another session.
         """
         drawing = self._drawing()
         if not drawing or not self._outputs:

@@ -182,8 +182,9 @@ def prepare_aside(
         record.error = RunError.of(refused)
         if (facts := record.facts).placement_after is None and facts.memory is not None and not facts.memory.known:
             facts.memory = None  # estimated for the original model, whose sizes are free although the user fixed them
-        code = refused.code or "DP003"
-        record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
+        if refused.code:  # without one, the error alone has the reason
+            what, where, fix = refused.what, refused.where, refused.fix
+            record.findings.append(finding(refused.code, what, node=where, severity="error", remedy=fix))
     except InternalError:
         source.check()  # a step is not to blame for weights that changed between two reads
         raise

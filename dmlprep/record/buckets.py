@@ -123,7 +123,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
                 raise InputError(f"it lists a file {name!r}, which {wrong}", where=str(path), fix=fix)
         for bucket in document.buckets:
             if set(bucket.sizes) != set(document.dimensions):
-                what = f"the bucket {bucket.name!r} lacks the size of one of {', '.join(document.dimensions)}"
+                what = f"the sizes of the bucket {bucket.name!r} are not those of {', '.join(document.dimensions)}"
                 raise InputError(what, where=str(path), fix=fix)
         return document
 

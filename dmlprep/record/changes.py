@@ -32,9 +32,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class VerdictChange(msgspec.Struct, frozen=True):
-    """The outcomes of a check (``parity on cpu``), and the largest errors of its outputs; ``None`` if it was not made.
+    """The outcomes of a check (``parity on cpu``), and the largest errors of its outputs, on the tolerance's scale.
 
-    An error is on the scale of the tolerance.
+    ``None`` if the check was not made; an error also if it compared no outputs.
     """
 
     check: str

@@ -189,7 +189,7 @@ class CheckedModelFacts(msgspec.Struct, frozen=True):
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The memory that a device needs for the decoder of a language model's folder, in bytes.
+    """The memory that a device needs for the models of a language model's folder and the decoder's cache, in bytes.
 
     Attributes:
         weights: weights of all models of the folder.
@@ -198,7 +198,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
         logits_token: logits for one token.
         max_length, batch: tokens of the longest sequence with its prompt; number of sequences, beams included.
         longest_fit, batch_fit: the longest sequence that fits into the device's memory at that batch, and the largest
-            batch at that length; ``None`` if unknown.
+            batch at that length; 0 if none fits, ``None`` if the memory is unknown.
     """
 
     weights: int

@@ -23,9 +23,9 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A way to need less memory: ``how`` (``FP16``, ``batch 1``), the command-line ``option`` for it, and its effect.
+    """A way to need less memory: its name ``how`` (``FP16``, ``batch 1``), and in ``option`` what to do, in words.
 
-    ``peak`` is the peak with this way, in bytes.
+    ``peak`` is the estimated peak with this way, in bytes.
     """
 
     how: str

@@ -101,7 +101,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
         total: nodes of the model, Constant nodes left out. ``names`` holds the first ``NODES`` of them.
         cpu_left_out: number of nodes on the CPU that are left out.
         providers: ``d`` DirectML, ``c`` CPU.
-        floats: type of a node's floating values: ``h`` FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` no floating values.
+        floats: type of a node's floating values: ``h`` FP16 or BF16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
         roles: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
         reason: why the node runs on its provider.
         not_fused: the reason in ``reasons`` that keeps it out of a fused graph; ``-1`` for a fused node.

@@ -22,9 +22,10 @@ _CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Date (UTC, ISO 8601), machine and versions of a run. They name neither the user nor the computer.
+    """Date (UTC, ISO 8601), machine and versions of a run.
 
-    ``command_line`` is empty for a call from Python.
+    They name neither the user nor the computer, except for paths in ``command_line``, which is empty for a call from
+    Python.
     """
 
     date: str

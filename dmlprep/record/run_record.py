@@ -111,7 +111,7 @@ class RunRecord(msgspec.Struct):
     Attributes:
         target_reason: why ``target`` is the default, as a clause; empty if the user, a file or a recipe chose it.
         input_sha256: digest of the model file. ``facts.digests`` has those of all files that were read, by path.
-        output: path of the prepared model; empty if no file was written.
+        output: path of the prepared model, or of the folder of ``genai prepare``; empty if no file was written.
         opset_before, opset_after: opset versions by domain.
         ir_before, ir_after: IR versions.
         options: the user's options of ``prepare``, by the names of ``PrepareOptions``.
@@ -207,8 +207,9 @@ class Headline:
     Attributes:
         level: ``bad``: the exit code is not 0, or there is an error, a finding of severity ``error``, or a failed check
             that decides. ``warn``: compute nodes are on the CPU, or tensors are copied in each run. The level is also
-            ``warn`` if a check did not pass, ``prepare`` did not prove its result on DirectML, or there is a warning or
-            a doubt about times. ``good``: none of these.
+            ``warn`` if a check did not pass, ``prepare`` did not prove its result on DirectML, or there is a warning.
+            Of times, it is ``warn`` if ``bench`` doubts them, or ``prepare --bench`` could not time a model.
+            ``good``: none of these.
     """
 
     level: Level

@@ -46,7 +46,7 @@ class Worst(msgspec.Struct, frozen=True):
 class Profile(msgspec.Struct, frozen=True):
     """The largest magnitude of each node's floating output over all feeds, in the order of the graph.
 
-    ``left_out`` is the number of values of smaller magnitude that are not included. Infinite ones never are.
+    ``left_out`` is the number of finite values of smaller magnitude that are not included. Infinite values never are.
     """
 
     nodes: list[str]
@@ -90,9 +90,9 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
         values: shapes of the values that replace inputs, by input.
         pinned: sizes by dimension, or by ``INPUT:AXIS``.
         nodes, bytes: number of nodes, and size of the tensors in bytes, before and after ``simplify``, even if the
-            result was undone.
+            result was undone; ``None`` if onnxsim gave no result.
         guard_on_values: whether the guard of ``simplify`` compared outputs, in words.
-        fused, rewritten: number of nodes that were written, by operator and by quirk.
+        fused, rewritten: number of new fused nodes by operator, and of rewritten nodes by quirk.
         casts: remaining casts between floating types; ``None`` if no step to FP16 ran.
         kept_fp32, kept_by_rule: floating nodes that stay in FP32, and their number by rule.
         emulation: where the FP16 emulation rounds, and how.

@@ -21,7 +21,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The device that answered; unknown fields are empty.
 
     Attributes:
-        name: for people: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
+        name: for people, such as ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe``, ``dml on windows: ADAPTER``.
         details: for people: versions and traits (``DirectML 1.15.4``, ``no native FP16``).
         software: whether it is an adapter that computes on the CPU.
         onnxruntime, driver: versions of ONNX Runtime and of the adapter's driver.

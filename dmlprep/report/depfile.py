@@ -14,7 +14,7 @@ def make_rule(record: RunRecord) -> bytes:
     """Return a rule for make and ninja (a depfile): the result, and the files that it depends on.
 
     Raises:
-        OutputError: a file has a name that make and ninja cannot read.
+        OutputError: a file name contains control characters.
     """
     sources = " \\\n  ".join(_escaped(name) for name in _named(record))
     return os.fsencode(f"{_escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n")
@@ -28,7 +28,7 @@ def lines(record: RunRecord) -> bytes:
     Raises:
         OutputError: a file name contains control characters, or is not valid UTF-8.
     """
-    names = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
+    names = [_whole(name) for name in _named(record) if not os.path.isdir(name)]
     try:
         return "".join(f"{name}\n" for name in names).encode()
     except UnicodeEncodeError:
@@ -47,13 +47,12 @@ def _named(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(str(file.absolute()) for file in files))
 
 
-def _whole(name: str, who: str) -> str:
+def _whole(name: str) -> str:
     if any(character < " " for character in name):
         # A line end would begin another rule.
-        raise OutputError(f"{who} no such name: {name!r}", where=name, fix=_RENAME)
+        raise OutputError("a file name contains control characters", where=repr(name), fix=_RENAME)
     return name
 
 
 def _escaped(name: str) -> str:
-    whole = _whole(name, "make and ninja know")
-    return whole.replace("\\", "/").replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
+    return _whole(name).replace("\\", "/").replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")

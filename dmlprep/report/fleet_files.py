@@ -63,6 +63,9 @@ def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord])
     """Write all five reports into the folder ``out``, each atomically; ``fleet.json`` comes last.
 
     ``findings``: for each job, a run record with its findings, for SARIF.
+
+    Raises:
+        OutputError: a file cannot be written.
     """
     from dmlprep.report import sarif
 

@@ -241,7 +241,7 @@ def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
     """Write the record as an HTML file, atomically; ``force``: replace an existing file.
 
     Raises:
-        OutputError: the file exists, or cannot be written.
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
     """
     check_output(path, force=force)
     write_file(path, render_html(record).encode(), force=force)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from dmlprep.core.errors import DmlprepError
 from dmlprep.portable.printable import inert, printable
-from dmlprep.record import RunRecord
+from dmlprep.record import SEVERITIES, RunRecord
 
 
 def lines(record: RunRecord) -> Iterator[str]:
@@ -23,7 +23,7 @@ def lines(record: RunRecord) -> Iterator[str]:
     findings = record.all_findings()
     has_error = False
     for code, count in Counter(finding.code for finding in findings).items():
-        first = next(finding for finding in findings if finding.code == code)
+        first = min((one for one in findings if one.code == code), key=lambda one: SEVERITIES.index(one.severity))
         if first.severity != "note":
             has_error |= first.severity == "error"
             more = f" (and {count - 1} more)" if count > 1 else ""

@@ -35,7 +35,7 @@ def step_page(name: str) -> str:
     """Return the documentation page of a step of recipes (such as ``fp16``) as Markdown.
 
     Raises:
-        InternalError: the page is missing in this installation.
+        InternalError: there is no such step, or its page is missing in this installation.
     """
     text = _text("passes", name)
     if not text:

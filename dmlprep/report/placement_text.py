@@ -39,7 +39,7 @@ class Line:
 def summary(record: RunRecord) -> tuple[list[Line], Line]:
     """Return the lines that ``check`` shows first, and the last line, which models on the same target share.
 
-    The first lines are the verdict, a line for each check that ran, at most three errors and warnings, and at most
+    The first lines are the verdict, a line for each check, at most three errors and warnings, and at most
     three opportunities with their commands, after the errors.
     """
     errors, warnings = _needs(record)
@@ -226,5 +226,4 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
         whole = "" if away else whole or target.name
-    none = "no release up to the newest runs all compute on it"
-    return [*table, f"all compute runs on DirectML from {whole} on" if whole else none]
+    return [*table, f"all compute runs on DirectML from {whole or 'no release'} on"]

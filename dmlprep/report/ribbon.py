@@ -93,9 +93,9 @@ class Ribbon:
 
     Attributes:
         on_cpu, single: number of nodes on the CPU, and on DirectML in FP32 although the run has FP16 steps.
-        moved: size of all crossings as text.
+        moved: size of all crossings as text; empty if no size is known.
         copied, cut: the listed crossings, and the number of crossings that are not listed.
-        away: the nodes on the CPU, by operator and reason.
+        away: the nodes on the CPU, by operator and reason, at most 60 groups.
         apart: whether each node has its own cell.
     """
 

@@ -76,7 +76,7 @@ def _bound_cells(one: Timed) -> dict[str, str]:
 
 
 def part_rows(one: Timed) -> list[tuple[str, ...]]:
-    """Return rows about the fused graphs of a model that has several: name, nodes, FLOPs, bytes and lower bound."""
+    """Return rows for the five slowest fused graphs of a model with several: name, nodes, FLOPs, bytes, lower bound."""
     parts = one.bound.parts if one.bound is not None and len(one.bound.parts) > 1 else ()
     return [(f"{one.name}: {part.name}", str(part.nodes), *_work(part)) for part in parts[:_SHOWN]]
 

@@ -251,7 +251,7 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
 
 def _show_bisected(bisection: Bisected, console: Console) -> None:
     """Print the result of a bisection: both models, its settings, the compared values, and the files it wrote."""
-    console.print(Text(printable(f"{bisection.candidate} beside {bisection.reference}"), style="bold"))
+    console.print(Text(printable(f"{bisection.candidate} compared with {bisection.reference}"), style="bold"))
     for name, outcome, text in bisection.settings:
         console.print(Text(printable(f"  {name}: {outcome}, {text}" if text else f"  {name}: {outcome}")))
     if bisection.errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,35 @@ def test_bisect_says_what_is_wrong_with_the_input(tmp_path: Path) -> None:
         dmlprep.bisect(CNN, tmp_path / "missing.onnx")
     with pytest.raises(InputError):
         dmlprep.bisect(CNN, CNN, feeds=[{"nothing": np.zeros(1, np.float32)}])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: dmlprep.compare(CNN, CNN, device="gpu"), "'gpu' is not a device"),  # type: ignore[arg-type]
+        (lambda: dmlprep.bisect(CNN, device="auto"), "'auto' is not a device"),  # type: ignore[arg-type]
+        (lambda: dmlprep.bench(CNN, device="gpu"), "'gpu' is not a device"),  # type: ignore[arg-type]
+        (lambda: dmlprep.bench(CNN, runs=0), "at least one run"),
+        (lambda: dmlprep.bench(CNN, seconds=float("nan")), "no negative time"),
+        (lambda: dmlprep.compare(CNN, CNN, measures={"logits": "mask"}), "'mask' is not a kind"),
+        (lambda: dmlprep.check("a\0.onnx"), "zero byte"),
+        (lambda: dmlprep.prepare(CNN, out="a\0"), "zero byte"),
+    ],
+)
+def test_a_value_that_no_command_line_accepts_is_refused(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        call()
+
+
+def test_a_checker_that_cannot_run_is_not_the_fault_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot_run(*_: object) -> None:
+        raise CheckNotRun("the checker cannot run")
+
+    monkeypatch.setattr("dmlprep.pipeline.prepare.demand_valid", cannot_run)
+    record = dmlprep.prepare(CNN, out=tmp_path / "out", pins={"batch": 1}, device="cpu")
+    assert (record.exit_code, str(record.error), record.findings) == (3, "the checker cannot run", [])
 
 
 def test_check_fails_on_compute_on_the_cpu_where_asked() -> None:

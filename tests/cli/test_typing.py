@@ -33,6 +33,12 @@ def test_a_size_of_nothing_is_refused_at_once(tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_broken_size_names_its_own_option(run: Run) -> None:
+    done = run("compare", _CNN, _CNN, "--size", "rows")
+    assert (done.code, "--size: 'rows' is not a valid size" in done.err, ":=" in done.err) == (2, True, False)
+    assert "INPUT:=VALUE" in run("check", _CNN, "--plan", "--pin", "rows").err
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -81,7 +87,7 @@ def test_several_models_by_a_pattern(models: Path, tmp_path: Path, run: Run) -> 
     (models / "c.onnx").write_bytes(b"no model")
     done = run("prepare", models / "*.onnx", "-o", tmp_path / "out", "--pin", "batch=1", *_UNPROVED)
     assert done.code == 2
-    assert "2 of 3 models are ready" in done.out
+    assert "wrote 2 of 3 models" in done.out
     assert "c.onnx: " in done.err
     assert sorted(p.parent.name for p in (tmp_path / "out").rglob("run.json")) == ["a", "b"]
     both = run(

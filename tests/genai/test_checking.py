@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import dmlprep
 from dmlprep.cli.genai import check as command
 from dmlprep.core.errors import InputError
+from dmlprep.genai import open_folder
 from dmlprep.genai.config import GenaiConfig, read_config
 from dmlprep.genai.models import state_names
 from dmlprep.genai.names import Interface, name_findings
@@ -34,6 +35,35 @@ def _at(settings: dict[str, Any], place: str, value: Any) -> None:
 def _faults(folder: Path, **options: Any) -> list[tuple[str, str, str]]:
     record = dmlprep.genai_check(folder, **options)
     return [(one.code, one.severity, one.message) for one in record.findings if one.severity != "note"]
+
+
+def test_a_missing_name_is_of_the_config_or_the_default() -> None:
+    def messages(outputs: dict[str, str]) -> list[str]:
+        settings = config()
+        settings["model"]["decoder"]["outputs"] = outputs
+        model = Interface(("input_ids",), ("scores",))
+        return [one.message for one in name_findings(GenaiConfig(Path(), settings, ()), "decoder", "m.onnx", model)]
+
+    place = "model.decoder.outputs.logits"
+    assert f'm.onnx has no output "logits", which {place} means by default' in messages({})
+    assert f'm.onnx has no output "odds", which {place} names' in messages({"logits": "odds"})
+
+
+def test_empty_session_options_do_not_mean_those_of_the_decoder(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"] |= {"vision": {"session_options": {}}, "speech": {}}
+    read = open_folder(write_folder(tmp_path / "folder", settings)).config
+    assert dml_provider(read, "vision") is None
+    assert dml_provider(read, "speech") == dml_provider(read, "decoder") is not None
+
+
+def test_a_file_that_two_sections_name_counts_once(tmp_path: Path) -> None:
+    settings = config()
+    folder = write_folder(tmp_path / "folder", settings)
+    size = open_folder(folder).file_bytes()
+    settings["model"]["vision"] = {"filename": "model.onnx"}
+    (folder / "genai_config.json").write_text(json.dumps(settings))
+    assert open_folder(folder).file_bytes() == size
 
 
 def test_a_good_folder_has_no_fault(tmp_path: Path) -> None:
@@ -219,6 +249,8 @@ def test_text_that_genai_reads_otherwise(tmp_path: Path) -> None:
     text = json.dumps({**config(), "caf\u00e9": 1}).replace('"type": "llama"', '"type": "llama", "type": "llama"')
     (folder / "genai_config.json").write_bytes(b"\xef\xbb\xbf" + text.encode() + b" x")
     codes = [code for code, _, _ in _faults(folder)]
+    remedies = {one.message: one.remedy for one in dmlprep.genai_check(folder).findings if one.code == "DP843"}
+    assert len(set(remedies.values())) == 3  # each fault has its own remedy
     assert codes.count("DP843") == 3  # the mark, an escape, what stands behind the end
     assert "DP844" in codes
 

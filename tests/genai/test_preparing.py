@@ -80,6 +80,14 @@ def test_a_folder_for_the_cpu_becomes_one_for_directml(tmp_path: Path) -> None:
     assert dml == [{"dml": {"enable_graph_capture": "1"}}]
 
 
+def test_the_memory_of_the_device_is_compared_with_weights_and_cache(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    assert prepared(source, tmp_path / "fits", vram="1GB").exit_code == 0
+    large = prepared(source, tmp_path / "large", vram="100kB")
+    assert large.error is not None
+    assert (large.exit_code, large.error.code, (tmp_path / "large").exists()) == (1, "DP862", False)
+
+
 def test_a_folder_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
@@ -527,7 +535,7 @@ def test_a_folder_of_a_provider_that_the_user_changed_is_not_replaced(change: st
     assert prepared(source, out, fallback="cpu", force=True).exit_code == 0
     (out / "dml" / ("notes.txt" if change == "more" else "genai_config.json")).write_text("mine")
     before = state(out)
-    with pytest.raises(OutputError, match="was changed after an earlier run") as refused:
+    with pytest.raises(OutputError, match="it was changed since") as refused:
         prepared(source, out, fallback="cpu", force=True)
     assert Path(refused.value.where) == out / "dml"
     assert prepared(source, out, force=True).exit_code == 0  # makes no folder "dml": it stays, and "cpu" goes

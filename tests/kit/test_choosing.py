@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import dmlprep
+from dmlprep import api
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.record.speed import ON_CPU
 from dmlprep.record.tuning import PLACEMENT, TIME
@@ -159,6 +160,16 @@ def test_the_command(sent: Path, run: Run, tmp_path: Path) -> None:
     assert f"wrote {out}" in done.out
     again = run("tune", "--from-kit", sent / "result.zip", "--kit", sent / "kit.zip", "-o", out, "--force", "-q")
     assert (again.code, again.out.count("\n")) == (0, 1), again.err
+
+
+def test_the_next_commands_for_a_sealed_kit_name_both_keys(
+    sent: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = dmlprep.choose_kit(sent / "result.zip", kit=sent / "kit.zip")
+    monkeypatch.setattr(api, "tune", lambda *_, **__: chosen)
+    done = run("tune", CNN.path, "--kit", "k.zip", "--key", "my.key", "--no-project")
+    assert "python run.py --key k.run-key; then: " in done.out
+    assert "dmlprep tune --from-kit result.zip --kit k.zip --key my.key" in done.out
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ ROWS = np.eye(5, dtype=np.float32)
     ("kind", "arrays", "said"),
     [
         ("elements", [MAP * 1e-9], "nearly zero"),
+        ("elements", [np.array([np.nan, np.inf, -3.4e38])], "NaN, infinite or masks"),
         ("map", [MAP * 1e-4, MAP * 1e-3], "detects nothing"),
         ("map", [np.linspace(0.001, 0.01, 16)], ""),
         ("map", [np.full((4, 4), 0.999, np.float32)], "nearly constant"),

@@ -44,6 +44,7 @@ def test_it_judges(tmp_path: Path, body: str, bound: float | None, value: float,
         ("gone.py:worst", "return 1.0", "no such file"),
         ("own.py:best", "return 1.0", "has no function 'best'"),
         ("own.py:worst", "return 1.0 +", "does not run: SyntaxError"),
+        ("own.py:worst", "return 1.0\nraise SystemExit(0)", "does not run: SystemExit"),
     ],
 )
 def test_what_cannot_be_loaded_is_said(tmp_path: Path, given: str, body: str, said: str) -> None:
@@ -56,6 +57,7 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path, given: str, body: str, sa
     ("body", "bound", "said"),
     [
         ("return reference['x']", 1.0, "raised KeyError: 'x' \\(line 3 of .*own.py\\)"),
+        ("raise SystemExit(0)", 1.0, "raised SystemExit: 0"),
         ("return 'much'", 1.0, "returned 'much', which is not a number"),
         ("return None", 1.0, "returned None"),
         ("return 0.5", None, "needs a bound"),

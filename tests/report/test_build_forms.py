@@ -31,7 +31,7 @@ def test_both_forms_name_dmlpreps_version_first() -> None:
 def test_lines_hold_names_as_they_are_and_no_folders(tmp_path: Path) -> None:
     name = str(tmp_path / "a b;%#$é.onnx")
     assert depfile.lines(_record(name, str(tmp_path))).decode().splitlines()[1:] == [name]
-    with pytest.raises(OutputError, match="a line holds no such name"):
+    with pytest.raises(OutputError, match="contains control characters"):
         depfile.lines(_record(str(tmp_path / "a\nb")))
 
 
@@ -70,6 +70,9 @@ def test_msbuild_reads_one_line_for_each_code() -> None:
     assert last == "m.onnx -> out/model.onnx"
     record.exit_code, record.error = 3, RunError("line one\nline two")
     assert list(msbuild.lines(record))[-1] == "m.onnx : error: line one\\nline two"
+    record.findings = [finding("DP201", "a", severity="note"), finding("DP201", "b", severity="error")]
+    (only,) = msbuild.lines(record)
+    assert only.startswith("m.onnx : error DP201: b (and 1 more)")
 
 
 def test_an_error_is_about_the_file_that_it_names(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_findings_and_bisections_name_them() -> None:
     assert named(bisection) == "Gelu node 'gelu' of layers.0.mlp.act  model.py:16"
     record = bisect_record(bisection)
     assert record.findings[0].source == GELU
+    failing = bisect_record(Bisection("found", "it fails", kind="failure", nodes=["gelu"], op_types=["Gelu"]))
+    assert str(failing.error) == "the candidate does not run with Gelu node 'gelu'"
     assert "<code>layers.0.mlp.act  model.py:16</code>" in render_html(record)
 
 

@@ -86,7 +86,7 @@ class FileSet:
 
         Raises:
             OutputError: a file exists without ``force``, another run is replacing the set, or a file cannot be moved.
-                The old set is unchanged, or restored.
+                The old set is unchanged or restored; if it cannot be restored, the error names the folder that has it.
         """
         self.recover()
         with noted("exchange", folder=os.path.abspath(self.folder), head=self.head, others=list(self.others)):

@@ -35,7 +35,7 @@ def file_name_problem(name: str, *, anywhere: bool = True) -> str:
     """Return why a text cannot be a file name, as the end of a sentence; empty if it can.
 
     Every name from a document is checked here before it becomes part of a path. With ``anywhere`` it must be valid on
-    Windows and on Linux, otherwise on this system.
+    Windows and on Linux, otherwise on this system. Only Windows' limit of length is checked (see ``check_path``).
     """
     if not name:
         return "is empty"
@@ -173,8 +173,8 @@ def check_output(path: Path, *, force: bool = False) -> None:
         force: the file may exist, and will be replaced.
 
     Raises:
-        OutputError: the path is not valid, it is a folder, its folder is missing or not writable, or the file exists or
-            is open.
+        OutputError: the path is not valid, it is not a regular file, its folder is missing or not writable, or the file
+            is open or, without ``force``, exists.
     """
     where = str(path)
     check_path(path)

@@ -44,7 +44,11 @@ class Writer:
         self._begun.__exit__(kind, error, trace)
 
     def open(self, target: Path) -> BinaryIO:
-        """Open a new temporary file for writing; ``commit`` renames it to ``target``."""
+        """Open a new temporary file for writing; ``commit`` renames it to ``target``.
+
+        Raises:
+            OSError: it cannot be made, for example because the folder is missing.
+        """
         # A short name, whatever the target's name is: names and paths have limits.
         digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
         temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
@@ -69,7 +73,8 @@ class Writer:
                 An old folder of this name is replaced, with all its content.
 
         Raises:
-            OutputError: a file cannot be replaced; with several files, all old ones are unchanged.
+            OutputError: a file cannot be replaced; for several files, as ``FileSet.exchange``.
+            OSError: the disk is full.
         """
         for _, _, file in self._open:
             file.close()

@@ -60,6 +60,7 @@ def expand(
 
     Raises:
         ModelRefused: DP014, the result would have more nodes than ``budget`` has left.
+        ToolFailed: onnx crashes on a node, or needs more than its limits.
     """
     bodies: dict[str, onnx.FunctionProto] = {}
     for node in graph.all_nodes():
@@ -88,7 +89,10 @@ def _count(nodes: Iterable[onnx.NodeProto]) -> int:
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     """Return the function body that ONNX's schema has for a node; ``None`` if it has none at the node's opset.
 
-    Also ``None`` if the body depends on the node, and an input's type is unknown or onnx fails to build the body.
+    Also ``None`` if the body depends on the node, and an input's type is unknown or onnx refuses to build the body.
+
+    Raises:
+        ToolFailed: onnx crashes on the node, or needs more than its limits.
     """
     schema = schema_of(node.domain, node.op, node.since)
     if schema is None:

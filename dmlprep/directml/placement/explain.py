@@ -29,6 +29,7 @@ def explain_node(model: Model, name: str, target: Target, advice: Callable[[Plac
 
     Raises:
         UsageError: there is no such node, or the target's kernels are not known.
+        ModelRefused, ToolFailed: as ``read_facts``.
     """
     graph = read_facts(model, target.tables)
     placed = {(n.graph, n.name): n for n in place_facts(graph, target, model.opset).nodes}
@@ -37,7 +38,7 @@ def explain_node(model: Model, name: str, target: Target, advice: Callable[[Plac
         if any(name in _names(n) for inner in graph.all_graphs() for n in inner.constants):
             return [f"{name}: Constant", "ONNX Runtime turns the node into an initializer, so it does not run"]
         close = get_close_matches(name, {label for n in graph.all_nodes() for label in _names(n)}, 3)
-        fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node"
+        fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists the nodes"
         raise UsageError(f"no node {name!r}", where=str(model.path or ""), fix=fix)
     parts = [_explain(graph, node, placed[node.graph, node.label], target, advice) for node in nodes]
     return [line for part in parts for line in ("", *part)][1:]
@@ -63,7 +64,7 @@ def _explain(
     if placed.source is not None:
         lines.append(f"  exported from {placed.source}")
     if node.origin:
-        lines.append(f"  inlined from {node.origin}: no provider has a kernel for that operator as a whole")
+        lines.append(f"  inlined from {node.origin}: a function, or an operator for which no provider has a kernel")
     lines += [f"  input {i}: {_value(v)}" for i, v in enumerate(node.inputs)]
     lines += [f"  output {i}: {_value(v)}" for i, v in enumerate(node.outputs)]
     lines += _rules(node, target)

@@ -39,6 +39,7 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
 
     Raises:
         UsageError: the target's kernels are not known.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     with paused_collector():
         return best_opset(read_facts(model, frozen=frozen), model.opset, target)
@@ -62,6 +63,7 @@ def off_directml(model: Model, target: Target) -> dict[int, int]:
 
     Raises:
         UsageError: the target's kernels are not known.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     with paused_collector():
         return {opset: count for opset, (count, _) in _by_opset(read_facts(model), model.opset, target).items()}

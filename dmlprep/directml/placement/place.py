@@ -48,7 +48,7 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     readers = _Readers(on_dml, kernels)
     for feed in graph.inputs:
         on_gpu = readers.across(feed, False)
-        if on_gpu is not None and readers.across(feed, True) is not None:
+        if not feed.initializer and on_gpu is not None and readers.across(feed, True) is not None:
             copies.append(Crossing(feed.name, "", "dml", "", on_gpu.label, nbytes(feed)))
     for inner in graph.all_graphs():
         for node in inner.nodes:
@@ -154,6 +154,7 @@ def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placeme
 
     Raises:
         UsageError: the target's kernels are not known.
+        ModelRefused, ToolFailed: as ``read_facts``.
     """
     with paused_collector():
         return place_facts(read_facts(model, target.tables, frozen), target, model.opset)

@@ -115,7 +115,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def runs(self) -> bool:
-        """Return whether every node has a kernel somewhere, so that a session can be created."""
+        """Return whether every node has a kernel on DirectML or the CPU; without one, no session can be created."""
         return all(n.code != "DP507" for n in self.nodes)
 
     def summary(self) -> PlacementFacts:

@@ -38,7 +38,11 @@ class FactsReader:
         self._plain = _Reading(_built(read, first, origins), first, origins, model.budget)
 
     def facts(self, tables: Tables | None = None) -> GraphFacts:
-        """Return the same as ``read_facts`` for one target's tables. Targets share the result: do not change it."""
+        """Return the same as ``read_facts`` for one target's tables. Targets share the result: do not change it.
+
+        Raises:
+            ModelRefused, ToolFailed: as ``read_facts``.
+        """
         reading = self._plain
         for _ in range(_ROUNDS):
             further = reading.inlining(tables) if tables is not None else None
@@ -82,6 +86,10 @@ def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None
         tables: tables of the target: function operators for which no provider has a kernel are inlined. Without tables,
             only model-local functions are inlined.
         frozen: the frozen form of ``model``, if there is one; it saves time.
+
+    Raises:
+        ModelRefused: DP014, with the inlined nodes the model exceeds its budget.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     return FactsReader(model, frozen).facts(tables)
 

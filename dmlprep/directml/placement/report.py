@@ -74,8 +74,11 @@ class Examined:
 def examine(model: Model, target: Target) -> Examined:
     """Check the file, its versions, the placement of its nodes, and its quirks on ``target``.
 
-    The findings are in the ``record`` of the result. Its ``exit_code`` is 1 if a finding is an error, 2 if onnx's
-    checker refuses the file, 0 otherwise.
+    The findings are in the ``record`` of the result. Its ``exit_code`` is 2 if onnx's checker refuses the file even
+    without shape inference, otherwise 1 if a finding is an error, otherwise 0.
+
+    Raises:
+        ModelRefused, ToolFailed: as ``read_facts``.
     """
     return examine_for(model, [target])[0]
 
@@ -200,7 +203,7 @@ def _value_findings(model: Model) -> list[Finding]:
     ]
     for name, value in deciding_inputs(model.ir).items():
         pin = command_line("--pin", f"{name}:={value}")
-        text = f"the value of input {name} selects a branch: {pin} keeps only that branch"
+        text = f"the value of input {name} selects a branch: {pin} can remove the other one"
         findings.append(finding("DP209", text, node=name))
     return findings
 
@@ -243,7 +246,7 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             away.setdefault((node.op, node.since_version, node.code, role), []).append(node)
         elif node.not_fused:
             loose.setdefault(node.not_fused, []).append(node)
-    how = f"{'lower' if best < placement.opset else 'raise'} the opset to {best}"
+    how = f"{'lower' if best < placement.opset else 'raise'} the opset to {best}, the best for the whole model"
     of_version = None if best == placement.opset else f"{how}: dmlprep prepare does this by default (opset auto)"
     findings = [_on_cpu(nodes, of_version if code == "DP501" else None) for (_, _, code, _), nodes in away.items()]
     findings += [_unfused(nodes) for nodes in loose.values()]
@@ -265,7 +268,7 @@ def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
     Either all of them compute, or none. ``remedy`` replaces the usual advice, unless it is ``None``.
     """
     first, names = nodes[0], _names(nodes)
-    why = Counter(n.reason for n in nodes).most_common(1)[0][0]
+    why = _shared_reason([n.reason for n in nodes])
     return finding(
         first.code,
         f"{_count(nodes)} {first.op}-{first.since_version} on the CPU: {why}",
@@ -284,10 +287,16 @@ def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
 def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
     """Return a finding about nodes on DirectML that are outside of fused graphs for one reason."""
     ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
-    text = f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}"
+    text = f"{_count(nodes)} on DirectML run unfused ({ops}): {_shared_reason([n.not_fused_reason for n in nodes])}"
     names = _names(nodes)
     first = nodes[0]
     return finding(first.not_fused, text, node=names[0], source=first.source, count=len(nodes), nodes=names)
+
+
+def _shared_reason(reasons: Sequence[str]) -> str:
+    """Return the most common reason, as an example if there are others."""
+    counts = Counter(reasons)
+    return ("for example, " if len(counts) > 1 else "") + counts.most_common(1)[0][0]
 
 
 def _names(nodes: Sequence[PlacedNode]) -> list[str]:

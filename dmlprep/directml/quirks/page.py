@@ -14,7 +14,7 @@ def page(code: str) -> str:
     """Return the Markdown page of a code that has no page in ``docs/codes``.
 
     Raises:
-        KeyError: no quirk declares the code.
+        KeyError: there is no such code.
     """
     same_code = [quirk for quirk in quirks() if quirk.code == code]
     row = code_row(code)

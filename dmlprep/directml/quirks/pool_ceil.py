@@ -106,7 +106,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     """
     axes = _geometry(facts)
     if axes is None:
-        return "the sizes of its input are unknown"
+        return "the sizes of its input are unknown, or it has auto_pad"
     x = facts.required()
     if x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"

@@ -19,8 +19,8 @@ DML_PROVIDER = f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider
 DML_OPERATORS = f"{DML_PROVIDER}Operators/DmlOperator"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
-_FIX = "run the fix-quirks pass (it is in every built-in recipe)"
-_EXPORT = "export the model in another form: dmlprep explain, with the code of this finding, shows which"
+_FIX = "run the fix-quirks pass (it is in the default recipe)"
+_EXPORT = "dmlprep has no equal form: dmlprep explain, with the code of this finding, shows what helps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class Quirk:
             the quirk takes effect. The second argument maps each node's ``id(node)`` to the number of its fused graph.
             The clause of a returned ``Match`` is added to the reason.
         rewrite: replaces the node by an equal form and returns ``""``. Otherwise it returns the reason, and the graph
-            computes the same as before. ``None`` if no equal form is known.
+            computes the same as before. It raises ``ModelRefused`` (DP014) if new constants exceed the model's budget.
+            ``None`` if no equal form is known.
         mended_at: the opset from which the operator no longer has the quirk; 0 if there is none. ``auto`` raises models
             to it.
     """
@@ -84,7 +85,7 @@ class Quirk:
 
     @property
     def code_row(self) -> Code:
-        """Title, severity and remedy of its finding code."""
+        """Title, severity and remedy of its finding code, if ``record`` has no row for the code."""
         return Code(self.title, self.severity, _FIX if self.rewrite is not None else _EXPORT)
 
     def concerns(self, release: tuple[int, int]) -> bool:

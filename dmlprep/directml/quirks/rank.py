@@ -80,7 +80,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
             if value.graph_input or value.graph_output:
                 return f"{value.name} is an input or output of the graph"
             if value.initializer or value.producer is None:
-                return f"{value.name} is a constant: put the step simplify before fix-quirks"
+                return f"{value.name} is a constant; the step simplify, before fix-quirks, might fold it"
             stack += [value.producer, *value.consumers]
     return [nodes[index] for index in sorted(nodes)]
 

@@ -124,11 +124,11 @@ class Value:
         return total
 
     def array(self) -> Array | None:
-        """Its content as an array, if it is a small constant; ``None`` otherwise."""
+        """Its content as an array, if it is constant and ``tensor`` has it; ``None`` otherwise."""
         return np.asarray(self.tensor.numpy()) if self.tensor is not None and self.constant else None
 
     def integers(self) -> list[int] | None:
-        """Its elements as a flat list, if it is a small constant of integers; ``None`` otherwise."""
+        """Its content as a flat list, if ``array`` returns integers; ``None`` otherwise."""
         array = self.array()
         return None if array is None or array.dtype.kind not in "iu" else [int(v) for v in array.reshape(-1)]
 
@@ -220,12 +220,12 @@ class NodeFacts:
         return None if value is None else value.rank
 
     def array(self, index: int) -> Array | None:
-        """The content of an input as an array, if it is a small constant; ``None`` otherwise."""
+        """The result of ``Value.array`` for an input; ``None`` if it is omitted."""
         value = self.input(index)
         return None if value is None else value.array()
 
     def integers(self, index: int) -> list[int] | None:
-        """The elements of an input as a flat list, if it is a small constant of integers; ``None`` otherwise."""
+        """The result of ``Value.integers`` for an input; ``None`` if it is omitted."""
         value = self.input(index)
         return None if value is None else value.integers()
 

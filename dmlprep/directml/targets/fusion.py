@@ -83,7 +83,7 @@ def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
         return Support(
             "none",
             "DP507",
-            "this release has no kernel for it, and ONNX has no function body for these inputs",
+            "this release has no kernel for it, and onnx builds no function body for these inputs",
             node.since,
         )
     return answer
@@ -155,7 +155,7 @@ def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgrap
         if value is None:
             continue
         if index in kernel.const and not (value.constant and value.graph == graph.path):
-            return "DP512", f"its input {value.name} is not constant"
+            return "DP512", f"its input {value.name} is not a constant of this graph"
         if why := _not_static(value):
             return "DP511", why
         if index not in kernel.const and value.size == 0:

@@ -31,13 +31,13 @@ class Target:
     """One release of ONNX Runtime with the DirectML provider.
 
     Attributes:
-        name: ``ort-1.24``.
+        name: ``ort-1.24``, ``windowsml-2.0`` or ``winml-11``.
         directml_version: version of the DirectML.dll in the wheel.
         max_opset: highest ai.onnx opset whose models load.
         max_ir: highest IR version that loads.
         dml_opset: highest opset at which no common operator loses its DirectML kernel by a version change.
         feature_level: feature level of that DirectML.dll.
-        package: name of its package (``onnxruntime-windowsml``); empty for Windows itself.
+        package: name of its package (``onnxruntime-windowsml``). Empty for Windows itself, as the versions are.
         windows: the oldest Windows that its package runs on.
         served: the source of its fixes, or the end of its support, as a phrase.
         carries: the target whose kernels it has, for a release of Windows ML; empty if the kernels are its own.

@@ -48,7 +48,8 @@ def over_budget(estimate: MemoryEstimate, vram: int) -> Finding | None:
     fitting = {way.how: ", which fits" if way.peak <= vram else "" for way in helping}
     return finding(
         "DP530",
-        f"{not_enough(estimate, vram)}; most when {estimate.at or 'it is loaded'} runs; the largest: {largest}",
+        f"{not_enough(estimate, vram)}; most when {f'{estimate.at} runs' if estimate.at else 'it is loaded'}; "
+        f"the largest: {largest}",
         node=estimate.at,
         remedy="; ".join(f"{way.how}: {bytes_text(way.peak)}{fitting[way.how]}" for way in helping) or None,
         peak=estimate.peak,

@@ -57,7 +57,7 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
 
 
 def peak_in_half(graph: GraphFacts, placement: Placement, target: Target) -> int:
-    """Return the peak of the device's memory in bytes if all FP32 tensors were FP16; only for a known need."""
+    """Return the device memory in bytes if FP32 and FP64 tensors had half their sizes; only for a known need."""
     return _estimated(graph, _units(graph, placement, target), _changed(_size_at_most(graph), _half)).peak
 
 

@@ -53,14 +53,15 @@ class Work:
 def work_of(graph: GraphFacts, placed: Sequence[PlacedNode], tables: Tables) -> list[Work]:
     """Return the work of the main graph on DirectML: one entry for each fused graph, and one for all other nodes.
 
-    Subgraphs (If, Loop) are left out, because the model does not show how often they run.
+    Entries whose nodes are all constant or only rename memory are left out. So are subgraphs (If, Loop), because the
+    model does not show how often they run.
 
     Args:
         graph: the main graph, with the sizes of a run.
         placed: the placement of its nodes, in the same order. It may come from the same graph with free sizes.
 
     Raises:
-        ValueError: the placement is of another graph.
+        ValueError: the placement has another number of nodes.
     """
     idle = {id(node) for node, row in zip(graph.nodes, placed, strict=True) if row.role == "constant"}
     units, others = [], Unit(on_dml=True)

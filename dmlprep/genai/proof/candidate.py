@@ -274,8 +274,8 @@ def _same_weights(
 def _text_check(sides: Sides, verdict: Verdict, results: _Results) -> GenaiCheck:
     verdict = _of(verdict, "text", inputs="given")
     if not results.whole_logits:
-        why = "the decoder returns only the logits of the last token, not of each token of a text"
-        note = finding("DP703", f"{verdict.check} did not run: {why}")
+        why = "one of the decoders returns only the logits of the last token, not of each token of a text"
+        note = finding("DP703", f"{verdict.check} did not run: {why}", remedy="omit --text")
         return GenaiCheck(msgspec.structs.replace(verdict, outcome="not-run", reason=why, findings=[note]))
     perplexity = None if results.text.broken else results.losses.perplexity()
     logits = _logits(verdict, results.text, sides.bounds)

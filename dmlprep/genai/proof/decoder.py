@@ -19,7 +19,7 @@ from dmlprep.record.aliases import Progress
 from dmlprep.runtime import CarriedValue, Session, ValueInfo
 
 MOST_BYTES = 256 << 20
-"""Limit in bytes: the logits of one run may need this, the cache and all logits together four times as much.
+"""Limit in bytes for the logits of one run. The cache, and the logits of all prompts, may each need four times as much.
 
 A proof with some hundred tokens needs far less.
 """
@@ -147,6 +147,10 @@ class Decoder:
         """Clear the cache and run a prompt; return its logits, [tokens, vocabulary].
 
         Some decoders return only the logits of the last token, [1, vocabulary].
+
+        Raises:
+            SessionFailure: the decoder does not run.
+            CheckNotRun: the original's embedding model does not run on the tokens.
         """
         if not self.names.shared:
             self.session.hold(self._cache_values, shared=False)
@@ -158,7 +162,11 @@ class Decoder:
         return self._run(tokens)
 
     def step(self, token: int) -> Array:
-        """Run one more token with the cache; return the logits [vocabulary] that predict the next token."""
+        """Run one more token with the cache; return the logits [vocabulary] that predict the next token.
+
+        Raises:
+            SessionFailure, CheckNotRun: as ``prompt``.
+        """
         row: Array = self._run([token])[-1]
         return row
 
@@ -218,8 +226,8 @@ def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progres
     """Run each prompt, then generate ``steps`` tokens greedily; return the logits and tokens of each prompt.
 
     Raises:
-        UsageError: the logits would need too much memory.
-        SessionFailure: the model does not run.
+        UsageError: the logits would need more than 1 GiB.
+        SessionFailure, CheckNotRun: as ``Decoder.prompt``.
     """
     size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
     if size > 4 * MOST_BYTES:
@@ -268,7 +276,7 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
     pairs, recurrent = _states(config, {value.name for value in session.inputs})
     if not pairs:
         past = _name(config, "inputs.past_key_names", "past_key_values.%d.key")
-        raise CheckNotRun(f"the decoder has no input {past}: it has no cache", where=str(session.path))
+        raise CheckNotRun(f"the decoder has no input {past}, so no known cache", where=str(session.path))
     heads = config.number("model.decoder.num_key_value_heads") or config.number("model.decoder.num_attention_heads")
     sizes = {"model.vocab_size": config.number("model.vocab_size")}
     if not recurrent:
@@ -278,7 +286,7 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         }
     for place, size in sizes.items():
         if size is None or size < 1:
-            raise CheckNotRun(f"{place} is missing", where=str(config.path), fix="add it")
+            raise CheckNotRun(f"{place} is missing or not a positive number", where=str(config.path), fix="set it")
     return Names(
         tokens=_name(config, "inputs.input_ids", "input_ids"),
         mask=_name(config, "inputs.attention_mask", "attention_mask"),

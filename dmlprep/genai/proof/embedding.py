@@ -71,7 +71,11 @@ class Embeddings:
         raise CheckNotRun(f"the embedding model does not run on tokens alone: {message}", where=str(session.path))
 
     def of(self, tokens: Sequence[int]) -> dict[str, Array]:
-        """Return embeddings [1, tokens, width] of token ids, by the decoder's input names."""
+        """Return embeddings [1, tokens, width] of token ids, by the decoder's input names.
+
+        Raises:
+            SessionFailure: the model does not run on them.
+        """
         feed = {self._tokens: np.asarray([tokens]), **self._others}
         outputs = list(dict.fromkeys(self._handed.values()))
         values = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
@@ -133,7 +137,8 @@ def embedding_feeds(
         except SessionFailure as failed:
             message = message or failed.message
     names = " and ".join(rows)
-    why = f" ({message})" if message else "; its configuration names no image_token_id or audio_token_id"
+    unset = " and ".join(f"model.{key}" for key in _MARKS.values() if folder.config.number(f"model.{key}") is None)
+    why = f" ({message})" if message else f"; the config does not set {unset}" if unset else ""
     what = f"no synthetic tokens make {names} change the original's output"
     raise CheckNotRun(f"{what}{why}", where=str(file))
 
@@ -243,7 +248,7 @@ def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions)
     Raises:
         CheckNotRun: one of them does not run, no inputs can be generated for it, or no model of the folder computes the
             embeddings that the decoder needs.
-        InputError: one of them cannot be read.
+        InputError, ModelRefused, ToolFailed: as ``Model.open``.
     """
     files = {model.section: model.file for model in folder.models}
     decoder_inputs = [value.name for value in decoder.inputs]

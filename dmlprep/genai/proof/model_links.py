@@ -67,7 +67,7 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
     of the original that the prepared models lack is a failure.
 
     Returns:
-        a list with one check, which needs no run; empty if the prepared models have no links.
+        a list with one check, which needs no run; empty if neither folder has links.
 
     Raises:
         InputError: a model cannot be read.
@@ -84,7 +84,9 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
     ]
     lost = [f"the prepared models no longer pass on {one}" for one in before if one not in joined]
     reason = next(iter([*wrong, *lost]), "")
-    findings, seconds = [finding("DP704", f"{TYPES}: {reason}")] if reason else [], time.perf_counter() - began
+    remedy = "prepare the models so that both ends have one type and name (step.fp16.keep_io)"
+    findings = [finding("DP704", f"{TYPES}: {reason}", remedy=remedy)] if reason else []
+    seconds = time.perf_counter() - began
     outcome: Outcome = "failed" if reason else "passed"
     return [GenaiCheck(Verdict(TYPES, outcome, reason, seconds=round(seconds, 3), findings=findings))]
 

@@ -58,7 +58,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
     known = {model.file for model in original.models}
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
-            reason = f"{place} names {name} in an unknown section: the file is copied, not compared"
+            reason = f"{place} names {name} in an unknown section, so dmlprep does not compare it"
             yield GenaiCheck(not_run(Check("part", request.device, part=place), reason, None, time.perf_counter()))
 
 
@@ -105,6 +105,7 @@ def _part(
                 verdict = compare(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
                 reason = f"it does not accept the original's inputs: {error}"
-                wrong, seconds = finding("DP704", f"{check}: {reason}"), round(time.perf_counter() - began, 3)
+                wrong = finding("DP704", f"{check}: {reason}", remedy="compare models with the same inputs")
+                seconds = round(time.perf_counter() - began, 3)
                 verdict = Verdict(check, "failed", reason, seconds=seconds, findings=[wrong], decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))

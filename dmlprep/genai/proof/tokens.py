@@ -31,12 +31,12 @@ class ProofRequest:
     Attributes:
         prompts: token ids of each prompt, or texts for the folder's tokenizer; if empty, one prompt of ids from a seed.
         text: a file with text (UTF-8) for the perplexity; ``None``: no perplexity.
-        text_tokens: number of its tokens that are used.
+        text_tokens: largest number of its tokens that are used.
         steps: number of tokens that are generated after each prompt.
         device: the device for the prepared folder; with ``dml`` it runs on the CPU as well, for information.
         tolerance: ``auto``, or a name of ``bounds.BOUNDS``.
         session: options of the sessions: adapter, GPU and limits.
-        genai: True to run both folders in onnxruntime-genai too, if it is installed.
+        genai: True to run both folders in onnxruntime-genai too, if it is installed and they have only a decoder.
         progress: called with the share done (0 to 1) and a text about the current work.
 
     Raises:
@@ -80,7 +80,7 @@ class Tokens:
 
     Attributes:
         prompts: token ids of each prompt.
-        windows: token ids of the text for the perplexity, in pieces that run one by one.
+        windows: token ids of the text for the perplexity, in pieces that run one by one; empty without a text.
         inputs: whether the prompts are ``given`` by the user or ``seeded``.
     """
 
@@ -160,7 +160,7 @@ def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most:
 
 
 def texts_of(folder: GenaiFolder, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Return rows of token ids as texts; empty texts if the folder has no tokenizer, or tokenizers is not installed."""
+    """Return rows of token ids as texts, empty ones without a readable tokenizer or without the package tokenizers."""
     try:
         return detokenize(_tokenizer(folder), rows)
     except UsageError:

@@ -41,7 +41,7 @@ def _reaching_out(value: object) -> Iterator[str]:
 def genai_check(
     original: GenaiFolder, prepared: GenaiFolder, tokens: Tokens, request: ProofRequest
 ) -> list[GenaiCheck]:
-    """Generate text with both folders in onnxruntime-genai, compare the tokens, and return the check in a list.
+    """Generate 32 tokens after the first prompt in onnxruntime-genai, compare both folders; return the check in a list.
 
     The original runs on the CPU. The prepared folder runs on DirectML if that is requested and this is Windows,
     otherwise on the CPU. The verdict decides only if it failed, on the requested device.
@@ -63,7 +63,7 @@ def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
         return f"dmlprep runs it only on folders with one decoder, and this folder also has {more[0]}"
     for folder in (original, prepared):
         if (key := next(_reaching_out(folder.config.document), "")) != "":
-            return f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"
+            return f"{folder.config.path} has {key}, with which onnxruntime-genai may run other code or write files"
     return ""
 
 
@@ -85,7 +85,9 @@ def _both(
     except SessionFailure as failed:
         if failed.kind in ("timeout", "memory", "limit"):
             return _not_run(trial, failed.message), None
-        return trial.verdict(1, failed.message, finding("DP704", f"{trial.check}: {failed.message}")), None
+        remedy = "dmlprep genai check shows the problems of the folder"
+        wrong = finding("DP704", f"{trial.check}: {failed.message}", remedy=remedy)
+        return trial.verdict(1, failed.message, wrong), None
     trial.info = DeviceInfo(trial.device, [f"onnxruntime-genai {version}"], trial.device)
     equal = next((i for i, pair in enumerate(zip(first, own, strict=True)) if pair[0] != pair[1]), _COUNT)
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))

@@ -30,8 +30,10 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
         if name in ("value_float", "value_floats"):
             return ir.Tensor(np.array(attr.value, np.float32))
         if name in ("value_string", "value_strings"):
-            encoded = attr.value.encode() if name == "value_string" else [text.encode() for text in attr.value]
-            return ir.StringTensor(np.array(encoded, object))
+            texts = [attr.value] if name == "value_string" else attr.value
+            # Text that is not UTF-8 is bytes already.
+            encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+            return ir.StringTensor(np.array(encoded[0] if name == "value_string" else encoded, object))
     return None
 
 

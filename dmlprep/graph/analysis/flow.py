@@ -25,12 +25,13 @@ _DEEP = 6  # Loops nested deeper than this are walked once each; the shapes of t
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
     """Return the most exact type that includes both types: sizes or ranks that differ become unknown.
 
-    ``None`` if an input is ``None``, or if the kinds or the element types of tensors differ.
+    ``None`` if an input is ``None``, or if the kinds or the element types differ.
     """
     if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
         return None
     if not a.HasField("tensor_type"):
-        return a if a == b else _shapeless(a)
+        plain = _shapeless(a)
+        return a if a == b else plain if plain == _shapeless(b) else None
     result = onnx.TypeProto()
     result.CopyFrom(a)
     mine, other = result.tensor_type, b.tensor_type

@@ -114,7 +114,10 @@ class _Reader:
 
 
 def parse(text: str) -> Expression | None:
-    """Read a dimension name as an expression; return ``None`` where it is a plain name or not an expression."""
+    """Read a dimension name as an expression; ``None`` for a single name or number, and for any other text.
+
+    ``None`` also above 256 characters.
+    """
     if len(text) > _LONGEST:
         return None
     try:

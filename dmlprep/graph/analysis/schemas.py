@@ -31,7 +31,7 @@ def type_string(proto: onnx.TypeProto) -> str:
 
 @lru_cache(maxsize=8192)
 def schema_of(domain: str, op_type: str, opset: int) -> Any:
-    """Return the schema in force at ``opset``, also one that is withdrawn there; ``None`` for an unknown operator.
+    """Return the schema in force at ``opset``, also one that is withdrawn there; ``None`` if there is none.
 
     The result is an ``OpSchema``; the type is ``Any`` because onnx's stubs lack members.
     """

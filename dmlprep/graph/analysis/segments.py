@@ -21,7 +21,7 @@ from dmlprep.graph.model.model import Model
 from dmlprep.graph.model.walk import attribute_graphs
 
 PIECE_BYTES = 128 << 20
-"""The most weights of one piece, in bytes; a single node with larger weights is a separate piece."""
+"""The most weights of one piece, in bytes; more if a single node has more, or if no cut is possible."""
 
 WHOLE_BYTES = 1 << 30
 """The most weights, in bytes, of a model that runs whole: a gigabyte of memory is common, and each load takes time."""

@@ -76,7 +76,11 @@ class Inference(Known):
         return inference
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
-        """Infer all nodes of a graph whose inputs are already known; ``depth`` bodies enclose it."""
+        """Infer all nodes of a graph whose inputs are already known; ``depth`` bodies enclose it.
+
+        Raises:
+            ModelRefused, ToolFailed: as ``visit``.
+        """
         self.walked += len(graph)
         for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
             if value.const_value is not None:

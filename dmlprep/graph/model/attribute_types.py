@@ -37,7 +37,7 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
     onnx's checker does not count inputs and outputs in functions.
 
     Raises:
-        InputError: DP003, the attribute or node is invalid; the error's ``where`` is ``where`` with the node.
+        InputError: DP003, the attribute or node is invalid; the error's ``where`` is ``where``, with the node's name.
     """
     own = {(function.domain, function.name) for function in proto.functions}
     for node, opsets, in_function in _nodes(proto):

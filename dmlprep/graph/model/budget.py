@@ -73,13 +73,16 @@ _in_force: ContextVar[Limits] = ContextVar("limits for one model", default=_DEFA
 
 
 def in_force() -> Limits:
-    """Return the limits that apply to models that are opened now (see ``limited``)."""
+    """Return the limits that apply now (see ``limited``)."""
     return _in_force.get()
 
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Apply limits to models that are opened inside the ``with`` block; fields with their default do not change."""
+    """Apply limits to models that are opened, inferred or run inside the ``with`` block.
+
+    Fields with their default do not change.
+    """
     before = _in_force.get()
     overrides = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
     token = _in_force.set(msgspec.structs.replace(before, **overrides))

@@ -8,6 +8,8 @@ import onnx_ir as ir
 def held_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """Return the tensor of an initializer or of a valid Constant node; ``None`` for others. It changes nothing.
 
+    The initializer may be the default of an input, which a caller can replace (see ``constant_of``).
+
     onnx-ir's own look-up raises where a Constant has two outputs, or no attribute that it knows. It also renames the
     tensor of a Constant to its value's name, which changes the model.
     """

@@ -74,7 +74,7 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
         attributes: True to replace tensor attributes (of Constant) by references too, not only initializers.
 
     Raises:
-        ModelRefused: the values of a small tensor are computed now, and are not valid.
+        ModelRefused, InputError: the values of a small tensor are computed or read only now, and that fails.
     """
     held: list[ir.TensorProtocol] = []
 

@@ -36,7 +36,10 @@ def data_files(model: Model) -> list[Path]:
 
 
 def named_data_files(model: Model) -> dict[str, Path]:
-    """Return name in the model -> path of each external data file; the name is relative: ``weights/a.data``."""
+    """Return name in the model -> path of each external data file; the name is relative: ``weights/a.data``.
+
+    Only for a model that was opened from a file.
+    """
     assert model.path is not None
     folder = model.path.parent.resolve()
     return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
@@ -110,7 +113,7 @@ class Unchanged:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Path -> SHA-256 of each recorded file; empty strings without ``contents``."""
+        """Path -> SHA-256 of each recorded file; with ``contents=False``, an empty string."""
         return {str(path): state.sha256 for path, state in self._states.items()}
 
     def take(self, paths: Iterable[Path]) -> None:
@@ -124,7 +127,8 @@ class Unchanged:
     def take_digests(self, digests: Mapping[Path, str]) -> None:
         """Record the state of files whose SHA-256 is known, without reading them.
 
-        With ``contents``, an empty digest is computed. A file that is recorded already keeps its first state.
+        An empty digest is computed with ``contents``; without, all must be empty. A file that is recorded already keeps
+        its first state.
 
         Raises:
             InputError: a file cannot be read, for example because it does not exist any more.
@@ -165,7 +169,7 @@ class Unchanged:
         """Compare all files with their recorded state, except those of ``check_read``.
 
         Raises:
-            InputError: a file does not exist any more, or has changed.
+            InputError: a file has changed, or cannot be read any more.
         """
         for path, before in ((p, state) for p, state in self._states.items() if p not in self._again):
             now = self._look(path)

@@ -57,7 +57,7 @@ class Model:
 
         Raises:
             InputError: the file is missing, not ONNX, cut short or hostile.
-            ModelRefused: it has content that dmlprep cannot preserve, or would grow beyond its limits.
+            ModelRefused: it has no outputs or content that dmlprep cannot preserve, or would grow beyond its limits.
             ToolFailed: onnx crashes on the model, or needs more than its limits.
         """
         path = Path(path)
@@ -87,6 +87,10 @@ class Model:
             the folder to which the data paths are relative: the root, or the folder of ``path`` if the files are on
                 several drives; every tensor is copied then. The session needs this folder as
                 ``session.model_external_initializers_file_folder_path``, and the model as bytes, not as a path.
+
+        Raises:
+            OSError: a file cannot be read or written.
+            InputError: DP015, a file of weights has become shorter.
         """
         frozen = freeze(self.ir, attributes=False)
         path = Path(path).resolve()
@@ -151,6 +155,9 @@ class Model:
         """Return the SHA-256 of the model file (without data files), in hexadecimal.
 
         For a model created in memory, that of the frozen graph, without the values of large tensors.
+
+        Raises:
+            OSError: the file cannot be read any more.
         """
         if self.path is None:
             return hashlib.sha256(freeze(self.ir).proto.SerializeToString(deterministic=True)).hexdigest()

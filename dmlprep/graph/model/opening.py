@@ -55,8 +55,8 @@ def read(path: Path) -> Opened:
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
-        ModelRefused: the file is ONNX, but has content that dmlprep cannot preserve (training graphs, maps), or would
-            grow beyond its limits.
+        ModelRefused: the file is ONNX, but has no outputs, has content that dmlprep cannot preserve (training graphs,
+            maps), or would grow beyond its limits.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     with paused_collector():
@@ -114,7 +114,12 @@ def _forget_undefined(model: ir.Model) -> None:
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
-    """Raise ``error`` if a path is not UTF-8, which ONNX Runtime, the locations of data files and JSON need."""
+    """Raise ``error`` if a path is not UTF-8, which ONNX Runtime, the locations of data files and JSON need.
+
+    Also if it has a zero byte, which no system allows.
+    """
+    if "\0" in str(path):
+        raise error("the path contains a zero byte", where=str(path), fix="check the path")
     try:
         str(path.absolute()).encode("utf-8")
     except UnicodeEncodeError as wrong:
@@ -297,7 +302,7 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
 
 
 def leaves_folder(location: str) -> bool:
-    """Return whether the location of a data file is empty, absolute, or goes up with ``..``."""
+    """Return whether the location of a data file is empty or absolute, has a null character, or goes up with ``..``."""
     pure = location.replace("\\", "/")
     return not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/")
 
@@ -317,7 +322,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
 
     pure = location.replace("\\", "/")
     if leaves_folder(location):
-        raise refuse("the path is outside the model's folder")
+        raise refuse("the path is invalid, or outside the model's folder")
     if "\\" in location and sys.platform != "win32":
         # ONNX Runtime reads it as a part of the file's name here, so that no check would hold.
         raise refuse(
@@ -327,7 +332,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     file, step = folder / pure, folder
     for part in Path(pure).parts:
         if sys.platform == "win32" and (wrong := windows_name_problem(part)):
-            raise refuse(f"{part!r} {wrong}")
+            raise refuse(f"{part!r} {wrong}", "save the model with another name of its data file")
         step = step / part
         try:
             if leads_elsewhere(os.lstat(step)):
@@ -337,7 +342,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         except OSError as error:
             raise unreadable(error, step, code="DP002") from error
     if not file.exists():
-        raise refuse("the data file is missing", "copy it next to the model, with the name that the model uses")
+        raise refuse("the data file is missing", "copy it to this path, relative to the model's folder")
     if not file.is_file():
         raise refuse("the path is not a regular file")
     # Finally, compare the resolved path, which follows links of any kind.

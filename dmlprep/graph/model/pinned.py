@@ -49,14 +49,14 @@ def pinned_array(value: ir.Value, pin: Value) -> Array:
     """
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
-        raise _wrong(name, f"the input is not a tensor of a known type ({value.type or 'it has no type'})")
+        raise _wrong(name, f"the input is not a tensor of a known type ({value.type or 'it has no type'})", _UNFIT)
     array = plain_array(name, pin, object if value.dtype == ir.DataType.STRING else None)
     sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
     fixed = [s for s in sizes or () if s is not None]
     if not array.ndim and sizes and len(fixed) < len(sizes):
         raise _wrong(name, "one number fills only an input of fixed sizes: pin the sizes too, or pass a list")
     if max(array.size, 0 if array.ndim else math.prod(fixed)) > _MOST:
-        raise _wrong(name, f"it is too large: at most {_MOST} elements")
+        raise _wrong(name, f"it is too large: at most {_MOST} elements", _UNFIT)
     if not array.ndim and sizes:
         array = np.full(fixed, pin, array.dtype)
     sizes = list(array.shape) if sizes is None else sizes
@@ -78,7 +78,7 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
         return array
     kinds = "b" if dtype == ir.DataType.BOOL else "iu" if dtype.is_integer() else "iuf"
     if not (dtype.is_integer() or dtype.is_floating_point() or kinds == "b") or dtype.bitwidth < 8:
-        raise _wrong(name, f"values of type {dtype.name} cannot be pinned")
+        raise _wrong(name, f"values of type {dtype.name} cannot be pinned", _UNFIT)
     if array.size and array.dtype.kind not in kinds:
         form = {"b": "true or false", "iu": "whole numbers", "iuf": "numbers"}[kinds]
         raise _wrong(name, f"the input is {dtype.name}: pass {form}")
@@ -90,10 +90,13 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
     return typed
 
 
-def _wrong(name: str, why: str) -> UsageError:
+_UNFIT = "do not pin the value of this input"
+
+
+def _wrong(name: str, why: str, fix: str = "") -> UsageError:
     example = f"{command_line('--pin', f'{name}:=16000')}, {command_line('--pin', f'{name}:=[1,2]')}"
-    what, fix = f"the value of input {name!r} does not fit: {why}", "pass a value of the input's type and shape"
-    return UsageError(what, where=f"pin {name}", code="DP208", fix=f"{fix}: {example}")
+    fix = fix or f"pass a value of the input's type and shape: {example}"
+    return UsageError(f"the value of input {name!r} does not fit: {why}", where=f"pin {name}", code="DP208", fix=fix)
 
 
 def short_value(value: Value) -> str:
@@ -112,11 +115,19 @@ def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:
 def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> dict[str, Value]:
     """Return input name -> pinned value, from the model's metadata; with ``among``, only for these inputs.
 
-    Empty if there is no note, or if it is invalid.
+    Invalid values are left out; empty if there is no note, or if the whole note is invalid.
     """
     try:
         noted = json.loads(model.metadata_props.get(_KEY, "{}"))
     except (ValueError, RecursionError):
         return {}
     names = None if among is None else {v.name for v in among}
-    return {n: v for n, v in noted.items() if names is None or n in names} if isinstance(noted, dict) else {}
+    held = noted.items() if isinstance(noted, dict) else ()
+    return {n: v for n, v in held if (names is None or n in names) and _is_value(v)}
+
+
+def _is_value(noted: object) -> bool:
+    try:
+        return np.asarray(noted).dtype.kind in "biufU"
+    except ValueError:  # rows of different lengths
+        return False

@@ -199,7 +199,7 @@ def describe_ends(model: ir.Model) -> list[Finding]:
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     findings = []
     if lacking:
-        types, what = {}, "dmlprep infers them from the graph"
+        types, what = {}, ""
         try:
             inferred = infer_shapes(model).graph
             types = {v.name: v.type for v in (*inferred.value_info, *inferred.output) if v.type.WhichOneof("value")}
@@ -209,12 +209,14 @@ def describe_ends(model: ir.Model) -> list[Finding]:
             if (proto := types.get(value.name or "")) is not None:
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
                 value.shape = value.shape or ir.serde.deserialize_type_proto_for_shape(proto)
+        inferred_all = all(v.type is not None and v.shape is not None for v in lacking)
+        what = what or f"dmlprep infers {'them' if inferred_all else 'what it can'} from the graph"
         names = first_three([v.name or "" for v in lacking])
         findings.append(finding("DP008", f"outputs have no type or no shape ({names}): {what}"))
     for value in model.graph.inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
             text = f"input {value.name} has no shape and no rank"
-            fix = f'set its whole shape: --set "step.pin.shapes.{value.name}=[1, 3]"'
+            fix = f"""set its whole shape: --set "step.pin.shapes={{'{value.name}'=[1, 3]}}\""""
             findings.append(finding("DP008", text, node=value.name or "", remedy=fix))
     return findings
 
@@ -237,7 +239,7 @@ def random_nodes(model: ir.Model) -> list[Finding]:
     first, *others = drawing
     name = f"{first.op_type} {first.name}" if first.name else label(first)
     mode = " in training mode" if first.op_type == "Dropout" else ""
-    more = f" (and {len(others)} more nodes)" if others else ""
+    more = f" (and {len(others)} more)" if others else ""
     text = f"{name}{mode} draws random numbers in each run{more}: outputs that depend on them cannot be compared"
     return [finding("DP011", text, node=label(first), count=len(drawing))]
 

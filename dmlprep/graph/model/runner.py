@@ -32,5 +32,5 @@ class Runner(Protocol):
         ...
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
-        """Return ``count`` feeds (input name -> array): the user's, or random ones from a fixed seed."""
+        """Return at most ``count`` of the user's feeds (input name -> array), or ``count`` random ones (fixed seed)."""
         ...

@@ -52,8 +52,8 @@ def write(
         progress: called with the number of tensor bytes written since the last call.
 
     Raises:
-        OutputError: the target exists (without ``force``), is a folder or one of the model's own files, or the disk is
-            full.
+        OutputError: the target exists (without ``force``), is a folder or one of the model's own files, or cannot be
+            written (disk full, no permission).
         InputError: a file of weights cannot be read, or has become shorter.
     """
     frozen = freeze(model, attributes=False)
@@ -88,6 +88,7 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
 
     Raises:
         OutputError: the disk is full, or the files cannot be written.
+        InputError: a file of weights cannot be read, or has become shorter.
     """
     frozen = freeze(model, attributes=False)
     with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):

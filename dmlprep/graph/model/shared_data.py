@@ -58,7 +58,8 @@ class SharedData:
         """Add the tensors of one model to the file, unless it has them; return ``id`` of a tensor -> offset in bytes.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or a file of weights cannot be read.
+            InputError: DP015, a file of weights has become shorter.
         """
         self.written = self.shared = 0
         if not tensors:

@@ -113,7 +113,8 @@ class LazyTensor(ABC):
 class MappedTensor(LazyTensor):
     """A tensor in a file: [dims] elements, little-endian, at ``offset`` bytes.
 
-    ``numpy()`` maps just this tensor and keeps no reference: the mapping ends with the array.
+    ``numpy()`` maps just this tensor and keeps no reference: the mapping ends with the array. Each method that reads
+    the file raises InputError (DP015) if it has become shorter.
     """
 
     def __init__(

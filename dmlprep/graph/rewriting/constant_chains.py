@@ -123,6 +123,9 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
     Args:
         runner: computes the results.
         limit: most bytes of a result if the chain reads no weights, but only has intermediate values larger than that.
+
+    Raises:
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     chains, names, room = _Chains(model.ir), Names(model.ir), _ROOM
     folded: set[ir.Node] = set()

@@ -97,9 +97,9 @@ def _held(node: ir.Node) -> ir.TensorProtocol | None:
 def put_back(proto: onnx.ModelProto, weights: RemovedWeights, original: ir.Model) -> ir.Model:
     """Return a tool's result as a model, with its weights and everything that tools drop from the ``original``.
 
-    Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
-    denotations and metadata; the model keeps its functions, producer and metadata. The IR version becomes at least 4,
-    where constants are not inputs.
+    Inputs and outputs keep their types, denotations and documentation. Values of the same name keep their denotations
+    and metadata; so do the nodes that compute them, if the operator is the same. The model keeps its functions,
+    producer and metadata. The IR version becomes at least 4, where constants are not inputs.
 
     Raises:
         ModelRefused: DP301, the result is not a model, or has other inputs; or as ``Inference.of``.

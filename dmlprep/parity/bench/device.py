@@ -66,7 +66,7 @@ def device_speed(
     """Return the speed of a device from the cache, or measure and cache it; ``None`` if that is not possible.
 
     Args:
-        device: the device, whose name, driver and versions are the key.
+        device: the device; its text (name and details) and the version of this measurement are the key.
         measure: measures the speed.
         folder: folder of the cache; ``None``: ``speed_folder``.
     """
@@ -92,7 +92,7 @@ def _is_usable(speed: DeviceSpeed) -> bool:
 
 
 def measure_speed(session: SessionOptions) -> DeviceSpeed | None:
-    """Measure the device of a session; ``None`` if a model does not run on it, for example for lack of memory."""
+    """Measure the device of a session; ``None`` if it is not available, or a model does not run on it."""
     options = replace(session, cpu_fallback=False)
     try:
         with dml_host(session=options) as host, temporary_folder("device") as folder:

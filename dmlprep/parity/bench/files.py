@@ -62,6 +62,7 @@ def bench(request: BenchRequest) -> Bench:
             model was changed meanwhile.
         UsageError: there is no model, or the seeded feed is too large.
         CheckNotRun: no feed can be generated for an input, or the device is not available.
+        ModelRefused, ToolFailed: as ``Model.open``.
     """
     if not request.models:
         raise UsageError("no model to measure", fix="dmlprep bench MODEL [MODEL ...]")

@@ -278,6 +278,7 @@ def measure(
 
     Raises:
         CheckNotRun: the device is not available.
+        UsageError, ModelRefused: as ``framed.inside``, for a variant with a frame.
     """
     began = time.perf_counter()
     runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed, one.model.ir)) for one in variants]

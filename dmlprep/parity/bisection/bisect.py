@@ -79,7 +79,8 @@ def bisect(
     Raises:
         InputError: a model cannot be read or was changed meanwhile, a feed does not fit, or a size is for an unknown
             dimension. Or the candidate has a frame, or the models have no outputs in common.
-        UsageError: there is no such tolerance.
+        UsageError: there is no such tolerance, or the seeded feed is too large.
+        ModelRefused, ToolFailed: as ``Model.open``.
         OutputError: ``out`` has such files already, or cannot be written.
         CheckNotRun: no feed can be generated for an input.
     """

@@ -41,7 +41,7 @@ class SettingResult:
 
     @property
     def text(self) -> str:
-        """The result in words: ``agrees`` or the failure, with the largest difference."""
+        """The result in words: ``agrees``, or why not; with the largest difference if outputs were compared."""
         worst = max((m.max_rel for m in self.verdict.outputs), default=None)
         outcome = "agrees" if self.verdict.outcome == "passed" else self.verdict.reason.splitlines()[0]
         return outcome if worst is None else f"{outcome}; worst max|d|/max|ref| {worst:.3g}"
@@ -73,6 +73,9 @@ def try_settings(
     """Compare the whole candidate with the reference under each setting of ``settings``, and return the results.
 
     The reference runs once. ``session`` has the base settings.
+
+    Raises:
+        InputError, UsageError: as ``compare``.
     """
     results = []
     whole = file_candidate(candidate, device, retreat=False)
@@ -104,14 +107,14 @@ class Bisection:
         before: metrics of the nodes' inputs, which may differ too; measured if the nodes agree when they run alone.
         on_cpu: True if the nodes show the fault on the CPU too, so that the model and not the device is at fault;
             ``None``: not tried.
-        runs: number of sessions opened.
+        runs: number of sessions opened, without those for ``settings``.
         total_nodes: number of nodes in the candidate's main graph.
         failure: message of ONNX Runtime, if ``kind`` is ``failure``.
         part: a model of ``nodes``, with their readers if ``with_readers``; ``None`` if no node was found.
         inputs, expected: arrays by name: inputs of ``part``, and the outputs that the reference gives; no outputs if
             ``kind`` is ``failure``.
         settings: results of the whole candidate under other session settings, if requested.
-        files: files that were written.
+        files: files that were written, without ``node.onnx.data``.
         along: values that were compared, in the order of the candidate's nodes.
         bound: the error that the tolerance allows for each of them.
     """
@@ -209,7 +212,8 @@ def bisect_record(bisection: Bisection, *, command_line: str = "") -> RunRecord:
     )
     error, findings = RunError(bisection.reason) if bisection.outcome == "not-run" else None, []
     if bisection.outcome == "found":
-        error = RunError(f"the models first differ at {named(bisection)}")
+        begin = "the models first differ at" if bisection.kind == "values" else "the candidate does not run with"
+        error = RunError(f"{begin} {named(bisection)}")
         node, source = (*bisection.nodes[:1], "")[0], (*bisection.sources[:1], None)[0]
         findings = [finding("DP706", bisection.reason, node=node, source=source)]
     outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[bisection.outcome]

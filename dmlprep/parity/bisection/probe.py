@@ -86,6 +86,7 @@ class Prober:
 
         Raises:
             SessionFailure: it does not load or run.
+            InputError: the feed lacks one of its inputs, or does not fit its type.
         """
         model, on, options = self.models[side], self._on[side], self._options[side]
         path = model.path
@@ -139,7 +140,7 @@ class Prober:
         return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a part on the CPU, and return every value that it computes by name; empty if it does not run there."""
+        """Run a part on the CPU; return by name every value of known type that it computes, none if it does not run."""
         model = part.copy()
         graph = model.ir.graph
         have = {id(v) for v in graph.outputs}

@@ -24,8 +24,8 @@ FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", 
 _DATA = "node.onnx.data"
 _LEVELS = {"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
 
-_SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 1 where it
-shows."""
+_SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 0: no
+fault."""
 
 import sys
 from pathlib import Path
@@ -80,7 +80,7 @@ def write_reproduction(
     force: bool = False,
     last_look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a model of the nodes and the files that show the fault; set ``bisection.files`` to their paths.
+    """Write a model of the nodes and the files that show the fault; set ``bisection.files`` to the paths of ``FILES``.
 
     Args:
         level: graph optimisation level with which the fault was found.
@@ -125,7 +125,7 @@ def check_folder(folder: Path, force: bool) -> None:
     """Check, before the work begins, that the files of a reproduction can be written to a folder.
 
     Raises:
-        OutputError: such a file exists and ``force`` is False, or ``folder`` is not a folder.
+        OutputError: such a file exists and ``force`` is False or it cannot be replaced, or ``folder`` is not a folder.
     """
     check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
@@ -184,9 +184,9 @@ def issue_text(bisection: Bisection, bound: float, level: str) -> str:
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
     if not bisection.reproduced:
-        lines += ["These nodes alone agree, as the script reports. Only the whole model shows the difference.", ""]
+        lines += ["These nodes alone show no fault, as the script reports. Only the whole model shows it.", ""]
     lines += ["`node.onnx` contains the nodes above with their weights, `inputs.npz` the inputs, `expected.npz` what"]
-    lines += ["the CPU provider computed for the reference model.", ""]
+    lines += ["the CPU provider computed for the reference model (empty if the session fails).", ""]
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.portable.arrays import Array
 
 FEED_BYTES = 8 << 30
-"""Largest size in bytes of the unpacked arrays of one feed: a file of some megabytes can unpack to gigabytes."""
+"""Largest size in bytes of the unpacked arrays of one file: a file of some megabytes can unpack to gigabytes."""
 
 _TENSOR_BYTES = 1 << 31
 """Largest size in bytes of a protobuf file."""
@@ -74,7 +74,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
         name of the input.
 
     Raises:
-        InputError: a file is missing, broken, too large, or contains Python objects.
+        InputError: a file is missing, broken, too large, of another format, or contains Python objects.
     """
     feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}

@@ -73,8 +73,9 @@ class FramedFeeds(RunFeeds):
 
         Raises:
             InputError: a user's feed does not fit the framed model.
-            ModelRefused: DP305, the user passed feeds, and the frame does not fit the model.
-            UsageError: Pillow is needed to resize pictures, and not installed.
+            ModelRefused: DP305, the frame contradicts itself; or the user passed feeds, and it does not fit the model.
+            UsageError: Pillow is needed to resize pictures, and not installed; or as ``RunFeeds.of``.
+            CheckNotRun: as ``RunFeeds.of``.
         """
         there = between(self.original.ir, model.ir)
         try:

@@ -353,7 +353,7 @@ def fit_feeds(
 
 
 def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
-    """Check names and shapes of feeds against a model, but not element types, which may differ.
+    """Check names and shapes of feeds against a model, but not element types of numbers, which may differ.
 
     A feed may have inputs that the model lacks because their values were pinned.
 

@@ -114,7 +114,8 @@ class RunFeeds:
         model may run with batch 1 alone although its batch is free, and convolutions without padding need some length.
 
         Returns:
-            True if there was another choice; False if all were tried: later feeds have the default sizes again.
+            True if there was another choice. False for the user's feeds, or if all were tried: later feeds have the
+            default sizes again.
         """
         if self._others is None:
             self._others = [] if self.user_count else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
@@ -198,7 +199,7 @@ def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]
     # The widest tolerance: an output that is not constant by it is not constant by any other.
     widest = choose_tolerance("auto", fp16=True, quantized=True, device="cpu")
     mute = {name for name in outputs[0] if not any(tells_something(feed[name]) for feed in outputs if name in feed)}
-    return mute | degenerate(groups, outputs, widest).keys() if outputs else set()
+    return mute | degenerate(groups, outputs, widest).keys()
 
 
 def vanishes(outputs: Mapping[str, Array]) -> bool:

@@ -126,6 +126,13 @@ def test_a_feed_that_both_devices_read_crosses() -> None:
     assert placed(text, 17).crossings == []
 
 
+def test_a_constant_that_an_old_file_lists_as_an_input_does_not_cross() -> None:
+    text = "g (float[4] x, float[4] w = {1, 2, 3, 4}) => (float[4] y, float[4] z) { y = Softplus (w)  z = Add (x, w) }"
+    result = placed(text, 22)
+    assert {n.op: n.provider for n in result.nodes} == {"Softplus": CPU, "Add": DML}
+    assert result.crossings == []
+
+
 def test_a_chain_of_constants_is_no_compute() -> None:
     text = "g (float[2] x) => (float[2] y) <float[2] k = {1, 2}> { s = Softplus (k)  y = Add (x, s) }"
     result = placed(text, 22)

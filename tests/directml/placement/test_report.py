@@ -47,6 +47,12 @@ def test_a_node_off_directml_is_a_finding_with_its_reason() -> None:
     assert found.remedy.startswith("lower the opset to 21")
 
 
+def test_a_reason_that_not_all_nodes_of_a_finding_have_is_an_example() -> None:
+    record = _record("g (float[n] x, float[m] z) => (float[n] y, float[m] w) { y = Relu (x) w = Relu (z) }")
+    (found,) = [f for f in record.findings if f.code == "DP511"]
+    assert found.message == "2 nodes on DirectML run unfused (Relu 2): for example, x has free dimensions n"
+
+
 def test_a_quirk_that_fails_is_an_error() -> None:
     record = _record(ALLOWZERO)
     assert "DP601" in _codes(record)
@@ -176,6 +182,8 @@ def test_the_table_says_from_which_release_on_it_runs_whole() -> None:
     model = parsed("g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1, 1, 2, 2}> { y = Resize (x, , s) }", 18)
     rows = [(t, *_pair(model, t)) for t in map(find_target, target_names())]
     assert by_release("m.onnx", rows)[-1] == "all compute runs on DirectML from ort-1.19 on"
+    last, record, _ = rows[-1]
+    assert by_release("m.onnx", [*rows, (last, record, None)])[-1] == "all compute runs on DirectML from no release on"
 
 
 def _pair(model: Any, target: Any) -> tuple[Any, Any]:

@@ -55,6 +55,12 @@ def test_a_finding_names_the_node_the_tensors_and_what_helps() -> None:
     assert (found.facts["peak"], found.facts["vram"]) == (6_000_000_000, 4 << 30)
 
 
+def test_a_peak_at_load_names_no_node() -> None:
+    found = over_budget(MemoryEstimate(peak=2 << 30, weights=2 << 30), 1 << 30)
+    assert found is not None
+    assert "most when it is loaded; the largest" in found.message
+
+
 def test_what_is_not_known_is_a_finding_of_its_own() -> None:
     found = over_budget(MemoryEstimate(unknown="x has free sizes: batch"), 1 << 40)
     assert found is not None

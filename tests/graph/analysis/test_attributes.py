@@ -33,6 +33,13 @@ def test_the_tensor_of_a_constant_whichever_attribute_holds_it(body: str, value:
     np.testing.assert_array_equal(array, value)
 
 
+@pytest.mark.parametrize("text", [b"plain", b"\xff not UTF-8"])
+def test_a_text_may_have_any_bytes(text: bytes) -> None:
+    tensor = constant_tensor(ir.serde.deserialize_node(onnx.helper.make_node("Constant", [], ["y"], value_string=text)))
+    assert tensor is not None
+    assert tensor.numpy().item() == text
+
+
 def test_what_only_a_call_decides_is_no_constant() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g () => (float y) { y = local.held <v = 1.0> () }
     <domain: "local", opset_import: ["" : 17]> held <v> () => (b) { b = Constant <value_float: float = @v> () }"""

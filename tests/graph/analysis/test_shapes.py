@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.flow import merged
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.shapes import Inference, write_types
 
@@ -155,6 +156,16 @@ def test_what_was_found_is_written_and_denotations_stay() -> None:
     assert hidden.shape.numpy() == (2, 3)
     assert [hidden.shape.get_denotation(axis) for axis in range(2)] == ["DATA_BATCH", "DATA_FEATURE"]
     assert hidden.type == ir.TensorType(ir.DataType.FLOAT)
+
+
+def test_sequences_are_merged_only_if_their_elements_have_one_type() -> None:
+    make = onnx.helper.make_sequence_type_proto
+    one, other, whole = (
+        make(onnx.helper.make_tensor_type_proto(kind, size))
+        for kind, size in ((onnx.TensorProto.FLOAT, [2]), (onnx.TensorProto.FLOAT, [3]), (onnx.TensorProto.INT64, [2]))
+    )
+    assert merged(one, other) == make(onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None))
+    assert merged(one, whole) is None
 
 
 @pytest.mark.parametrize("body", ["body = b () => (float z) { z = Relu (x) }", "other = 1"])

@@ -215,6 +215,7 @@ def test_the_shape_of_an_input_may_be_missing(tmp_path: Path) -> None:
     assert (blind.exit_code, "pass your own inputs" in str(blind.error)) == (3, True)
     fed = dmlprep.prepare(path, out=tmp_path / "fed", device="cpu", feeds=[{"x": np.ones((3, 4), np.float32)}])
     assert fed.exit_code == 0, fed.error
+    assert any("shapes={'x'=" in (note.remedy or "") for note in Model.open(path).notes)
     shaped = dmlprep.prepare(path, out=tmp_path / "out", device="cpu", settings={"step.pin.shapes.x": [2, 4]})
     assert shaped.exit_code == 0, shaped.error
     assert [d.dim_value for d in onnx.load(shaped.output).graph.input[0].type.tensor_type.shape.dim] == [2, 4]

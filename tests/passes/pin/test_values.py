@@ -70,6 +70,13 @@ def test_values_that_do_not_fit(kind: str, given: object, says: str) -> None:
     assert caught.value.code == "DP208"
 
 
+def test_an_input_that_no_value_fits_gets_no_advice_to_pass_another_value() -> None:
+    for kind, given in (("float[2, 4096]", 1.0), ("seq(float[2])", 1), ("int4[2]", [1, 2])):
+        with pytest.raises(UsageError) as caught:
+            pinned_array(model(f"{kind} v").ir.graph.inputs[1], given)
+        assert caught.value.fix.startswith("do not pin")
+
+
 def test_a_value_gives_its_input_a_shape() -> None:
     m = model("int64[k] v, int64[k, 2] w", "y = Identity (x)")
     pin(m, values={"v": [1, 2, 3]})
@@ -121,3 +128,5 @@ def test_metadata_that_is_not_ours_is_no_value() -> None:
     m = model("int64 v")
     m.ir.metadata_props["dmlprep.pinned"] = "{v"
     assert pinned_values(m.ir) == {}
+    m.ir.metadata_props["dmlprep.pinned"] = '{"v": 1, "rows": [[1], [2, 3]], "none": null}'
+    assert pinned_values(m.ir) == {"v": 1}

@@ -48,7 +48,8 @@ class FeedsRequest:
 
     Attributes:
         model: path of the model to feed; its inputs determine layout, size and type.
-        sources: files, and folders of files; the model may accept only one of their kinds, the others are ignored.
+        sources: files, and folders with all files below them; the model may accept only one of their kinds, the others
+            are ignored.
         out: folder for the feeds, one ``.npz`` each.
         count: largest number of feeds; their files (for text, lines) are chosen evenly from all.
         input: name of the input for the files; empty: the only one that fits.
@@ -102,7 +103,8 @@ def feeds_from(request: FeedsRequest) -> WrittenFeeds:
             unknown, there is no tokenizer, or a package is missing.
         OutputError: the folder cannot be written, or contains feeds and ``force`` is False.
         CheckNotRun: no value can be generated for another input.
-        ModelRefused: DP014, the model's input is larger than the memory limit.
+        ModelRefused: as ``Model.open``; or DP014, the model's input is larger than the memory limit.
+        ToolFailed: as ``Model.open``.
     """
     model = Model.open(request.model)
     inputs = graph_inputs(model)

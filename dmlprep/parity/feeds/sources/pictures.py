@@ -67,7 +67,7 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
     Raises:
         InputError: a file cannot be read, or is too large.
         UsageError: the layout is not known, the channels are not 1, 3 or 4, or the numbers of mean or deviation are
-            neither one nor one for each channel.
+            neither one nor one for each channel. Or Pillow is not installed.
     """
     layout = how.layout or layout_of(one)
     if len(layout) != len(shape):

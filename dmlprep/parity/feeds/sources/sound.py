@@ -39,7 +39,7 @@ def sound(
 
     Raises:
         InputError: a file cannot be read, or is too large.
-        UsageError: the input does not have the shape of sound.
+        UsageError: the input does not have the shape of sound, or soundfile is not installed.
     """
     if not is_sound(one):
         what = f"input {one.name!r} {list(one.dims or ())} has no axes for audio"

@@ -25,7 +25,7 @@ def lines(file: Path) -> list[str]:
     """Return the lines of a text file that are not empty; each is a separate text for the model.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read, or is not text.
     """
     return [line.strip() for line in whole_text(file).splitlines() if line.strip()]
 
