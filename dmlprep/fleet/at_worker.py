@@ -118,7 +118,7 @@ def _keys() -> tuple[Keys, threading.Lock]:
 
 
 def other_versions(there: Sequence[Any]) -> str:
-    """Describe the version differences between this worker and the submitting machine; empty for none.
+    """Describe how versions, system or processor differ from those of the submitting machine; empty if they do not.
 
     ``there`` is ``Keys.here`` of the submitting machine.
     """
@@ -133,7 +133,8 @@ def other_versions(there: Sequence[Any]) -> str:
     ]
     differ += [f"{mine} for {other}" for mine, other in zip(here[1:3], there[1:3], strict=True) if mine != other]
     what = ", ".join(differ) or f"other code of dmlprep {ours.get('dmlprep', '')}"
-    return f"has other versions ({what}), which might change results; install the same versions on all machines"
+    fix = "use the same versions, system and processor type on all machines"
+    return f"has other versions or another system ({what}), which might change results; {fix}"
 
 
 def _other(task: Task, host: Host) -> str:

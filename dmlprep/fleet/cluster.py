@@ -74,7 +74,7 @@ class ClusterEngine:
 
     Raises:
         UsageError: ``distributed`` is not installed.
-        CheckNotRun: no scheduler answers.
+        CheckNotRun: no scheduler answers, or Dask has no certificates for the address.
     """
 
     def __init__(self, address: str, run: Run = run_task, *, patience: float = _PATIENCE) -> None:
@@ -239,7 +239,7 @@ class ClusterEngine:
             times = error.allowed_failures + 1
             if self._begun[name] < times and self._submissions[name] <= _BLAMELESS:
                 return _Again(name)
-            text = f"{times} workers were lost while they ran this job, last {error.last_worker.address}"
+            text = f"{times} workers that had this job were lost, last {error.last_worker.address}"
             return Ended(name, code, f"{text}: no retry (see their logs; the usual cause is memory)")
         if isinstance(error, ImportError):
             what = f"a worker has no dmlprep, or another version: {error} (install the same version on all machines)"
@@ -247,7 +247,7 @@ class ClusterEngine:
         return Ended(name, InternalError.exit_code, f"the worker failed: {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Cancel the tasks, wait for the running ones to stop, and close the connection."""
+        """Cancel the tasks, give the running ones 0.4 s to stop, and close the connection."""
         running = self._started & self._futures.keys()
         with contextlib.suppress(Exception):  # the scheduler may have ended
             if pending := [future for future in self._futures.values() if future is not None]:

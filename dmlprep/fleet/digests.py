@@ -49,7 +49,7 @@ class Digests:
         self._before = _read(file) if file is not None else {}
         self._entries: dict[str, _Entry] = {}
         self.read = 0
-        """Files that were read."""
+        """Number of files that were read."""
 
     def of(self, path: Path) -> str:
         """Return the SHA-256 of a plain file, in hexadecimal; raise OSError if it cannot be read or is not plain."""

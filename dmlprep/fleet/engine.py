@@ -45,7 +45,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Progress:
-    """A task wrote a line: a step is done."""
+    """A task wrote a line to standard error, for example when a step is done."""
 
     name: str
     text: str
@@ -56,8 +56,9 @@ class Ended:
     """A task has ended.
 
     Attributes:
-        exit_code: exit code of the command; 3 if it was killed for its memory, or never ran.
-        error: the reason as text, for a task that left no record; ``code`` is its finding code.
+        exit_code: exit code of the command. Without one: 3 if the task was killed or no worker can run it, 70 if it
+            crashed or could not be started.
+        error: the reason as text, used if the task left no record; ``code`` is its finding code.
     """
 
     name: str

@@ -66,7 +66,7 @@ class Keys:
 
         Raises:
             OSError: a file cannot be read.
-            UsageError: the recipe or a setting is wrong.
+            UsageError: the recipe, a setting or a folder of feeds is wrong.
         """
         plan = self.plan(job)
         recipe = plan.recipe
@@ -140,6 +140,9 @@ def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     """Yield (name, path) of every file in the option ``feeds``.
 
     The name is ``INPUT=`` for ``INPUT=FILE``, the path below the folder for a folder, and the suffix for another file.
+
+    Raises:
+        UsageError: a folder has more than 20,000 files, or a file in it is a link that leads out of it.
     """
     for feed in feeds:
         path = Path(feed)

@@ -37,12 +37,12 @@ _AHEAD = 2
 class LocalEngine:
     """An ``Engine`` that runs each task as a process of this machine, with a memory limit.
 
-    A task that does not fit next to the others waits until they have ended.
+    A task that does not fit next to the running ones waits until enough of them have ended.
 
     Args:
         room: the most jobs at a time, and their memory together.
         command: makes the command line of a process from the task's arguments; by default dmlprep's own.
-        remedy: how to leave more memory for a job, for the error text.
+        remedy: how to leave more memory for a job, for the error text if several jobs may run at a time.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LocalEngine:
         remedy: str = "use fewer --jobs",
     ) -> None:
         self._space = room
-        self._remedy = remedy
+        self._remedy = remedy if room.jobs > 1 else "use a machine with more memory"
         self._command = command or (lambda arguments: module_command("dmlprep", arguments))
         self._waiting: deque[Task] = deque()
         self._running: dict[str, Task] = {}

@@ -76,7 +76,7 @@ def read_shard(text: str) -> Shard:
     """Parse the option ``--shard``: ``3/8`` is part 3 of 8, an empty text is the one part with all jobs.
 
     Raises:
-        UsageError: the text has another form.
+        UsageError: the text has another form, or its numbers are out of range.
     """
     if not text:
         return Shard()
@@ -91,8 +91,8 @@ def jobs_of(fleet: Project) -> list[Job]:
     """Return all jobs that are not excluded, in the order of the file.
 
     Raises:
-        UsageError: DP904, the file names no models, or an entry matches nothing or has its own ``out``. Or two jobs
-            have one name, a name is not valid for a folder, or there are no or too many jobs.
+        UsageError: DP904, the file names no models, or an entry or exclusion matches nothing. Or an entry has its
+            own ``out``, two jobs have one name, a name is not valid for a folder, or there are no or too many jobs.
     """
     models = _models(fleet)
     count = 0
@@ -219,14 +219,14 @@ def _check_names(fleet: Project, jobs: Sequence[Job]) -> None:
             wrong = file_name_problem(part, anywhere=False)
             if wrong or part.casefold().startswith(_HIDDEN):
                 what = f"a job of {job.shown} would have the folder {part!r}, which {wrong or _OWN}"
-                fix = "rename the recipe or the sizes; a file without targets uses the recipe's own target"
+                fix = "rename the model, its folder, the recipe or the sizes; without targets, the recipe's own applies"
                 raise _wrong(fleet, what, fix)
         # Windows and macOS ignore case in names.
         other = owners.setdefault(job.name.casefold(), job)
         if other is not job:
-            fix = "match both models by one pattern (**/x.onnx), so that their names include the folders"
+            fix = "rename one model, or match both by one pattern (**/x.onnx), so that their names include the folders"
             if other.model == job.model:
-                fix = "use different names for the recipes"
+                fix = "use different names for the recipes and the sizes"
             both = f"{other.shown} and {job.shown}" if other.model != job.model else f"two jobs of {job.shown}"
             raise _wrong(fleet, f"{both} would both be named {job.name!r}", fix)
 

@@ -36,7 +36,7 @@ class Done:
         findings: the run's record with all its findings, but without steps, verdicts, facts and options; for SARIF and
             annotations.
         data: path -> SHA-256 of the data files that the run read.
-        lasting: True if a run with the same key would end the same way.
+        lasting: False if a run with the same key might end another way, although its exit code is 0, 1 or 2.
     """
 
     row: JobRecord

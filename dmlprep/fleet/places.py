@@ -50,7 +50,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         code: the finding code of ``error``, if there is no record.
         reads: path -> SHA-256 of the model's data files; paths are relative to the folder of the project file.
         files: name -> SHA-256 of the files that the job wrote.
-        lasting: True if a run with the same key would end the same way.
+        lasting: False if a run with the same key might end another way, although its exit code is 0, 1 or 2.
     """
 
     format: int = _FORMAT
@@ -71,7 +71,7 @@ class Place:
         self.folder, self._base = folder, base
 
     def state(self) -> State | None:
-        """Return the content of ``job.json``; ``None`` if it cannot be read."""
+        """Return the content of ``job.json``; ``None`` if it is missing, broken or of another version."""
         state = cached_json(self.folder / STATE, State, 1 << 22)
         return state if state is not None and state.format == _FORMAT else None
 

@@ -26,6 +26,9 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
 
     A folder belongs to a job if it has a ``job.json`` that a fleet wrote. Links are not followed. Without a fleet's
     state folder in ``out``, the list is empty.
+
+    Raises:
+        OutputError: a folder cannot be read, or there are more than 1,000,000 files and folders.
     """
     if not os.path.isdir(out / STATE_FOLDER):
         return []
@@ -39,6 +42,9 @@ def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
     """Remove the results of jobs that the file no longer names, and folders that become empty; report each job.
 
     Changed files, links and all other files stay, and so do jobs that another run is working on.
+
+    Raises:
+        OutputError: a folder cannot be read, or a file cannot be removed.
     """
     digests = Digests(out / STATE_FOLDER / "digests.json")
     for name in gone_jobs(out, names):

@@ -52,13 +52,13 @@ class FleetObserver:
         """Called when a job starts."""
 
     def job_progress(self, name: str, text: str) -> None:
-        """Called when a step of a job is done; ``text`` is a line about it."""
+        """Called with each line that a job writes about its progress, such as a finished step."""
 
     def job_ended(self, row: JobRecord) -> None:
-        """Called when a job has ended, or is skipped because its result is known."""
+        """Called when a job has ended, cannot begin, or is skipped because its result is known."""
 
     def job_removed(self, name: str, whole: bool) -> None:
-        """Called when results of a job that the file no longer names were removed; ``whole``: with its folder."""
+        """Called after pruning a job that the file no longer names; ``whole``: its folder no longer exists."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def run_fleet(request: FleetRequest) -> Ran:
     Raises:
         UsageError: a recipe or a setting is wrong; it is raised before any job runs.
         OutputError: a folder cannot be written, or a result would overwrite a model.
+        DmlprepError: ``request.engine`` raised it, such as CheckNotRun for a cluster that does not answer.
     """
     return _Run(request).run()
 
@@ -271,7 +272,7 @@ class _Run:
         try:
             same = all(self._digests.of(path) == sha for path, sha in result.data.items())
             return same and key_of(self._keys.facts(active.job)) == active.key
-        except OSError:
+        except (OSError, UsageError):  # UsageError: a folder of feeds is no longer valid
             return False
 
     def _abandon(self) -> None:
@@ -290,10 +291,17 @@ class _Run:
 
 
 def lock_of(own: Path, name: str) -> Path:
-    """Return, and create, the folder that a run locks while it works on a job; ``own`` is the fleet's state folder."""
+    """Return, and create, the folder that a run locks while it works on a job; ``own`` is the fleet's state folder.
+
+    Raises:
+        OutputError: a link is in the way, or the folder cannot be made.
+    """
     folder = own / "locks" / _short(name)
     check_no_links(own.parent, folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(error, folder) from error
     return folder
 
 

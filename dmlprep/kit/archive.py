@@ -48,7 +48,7 @@ class Bundle:
         seal: name of the file with the signature of the document; the document does not list it.
 
     Raises:
-        InputError: there is no such file, it is not a zip, it lacks the document, or its names are hostile.
+        InputError: there is no such file, it is not a zip, is encrypted, lacks the document, or has hostile names.
     """
 
     def __init__(self, path: Path, document: str, seal: str) -> None:
@@ -85,7 +85,7 @@ class Bundle:
                 continue
             name, wrong, fix = info.filename, "", "do not use this file"
             if not _safe(name):
-                wrong = f"contains a path outside the zip: {name!r}"
+                wrong = f"contains an unsafe file name: {name!r}"
             elif name in self._members:
                 wrong = f"contains {name!r} twice"
             elif info.flag_bits & 1:
@@ -141,7 +141,11 @@ class Bundle:
         return self._read(self.document, _DOCUMENT_BYTES)
 
     def read_seal(self) -> bytes | None:
-        """Return the content of the document's seal file as bytes; ``None`` if there is no such file."""
+        """Return the content of the document's seal file as bytes; ``None`` if there is no such file.
+
+        Raises:
+            InputError: the file is damaged or larger than 1 KiB.
+        """
         return self._read(self.seal, LONGEST) if self._has(self.seal) else None
 
     def _read(self, name: str, most: int) -> bytes:
@@ -158,12 +162,12 @@ class Bundle:
             most: largest allowed size of all files together, in bytes; ``None`` for no limit.
 
         Raises:
-            InputError: a listed file is missing, or has another size or content, or all are larger than ``most``. Or a
-                zip has a file that is not in the list; a folder may have others.
+            InputError: a listed file is missing, has an unsafe name or another size or content, or all are larger than
+                ``most``. Or a zip has a file that is not in the list; a folder may have others.
         """
         for name in files:
             if not _safe(name):
-                raise self.wrong(f"{self.document} lists a path outside the zip: {name!r}", "do not use this file")
+                raise self.wrong(f"{self.document} lists an unsafe file name: {name!r}", "do not use this file")
         if self._zip is not None:
             strange = sorted(set(self._members) - set(files) - {self.document, self.seal})
             if strange:

@@ -23,7 +23,7 @@ def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, 
 
     Raises:
         InputError: the kit has only one model, kit and result are damaged or do not belong together, or a seal does not
-            match ``key``.
+            match ``key``. Or ``metric`` fails.
     """
     with returned(result, kit, key) as answer:
         listed, tuned = answer.manifest.candidates, answer.manifest.tuned

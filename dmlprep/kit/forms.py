@@ -60,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """The content of ``kit.json``. Its SHA-256 is the kit's name, which the result repeats.
 
     Attributes:
-        session: session options, named as in ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
+        session: session options, named as in ``portable.ortoptions`` (``device_id``, ``dim:batch``).
         tolerances: the bounds for outputs of the model, by device.
         groups: outputs that are compared together, and by which rule.
         warm_up, runs: how often each feed runs before timing, and timed.

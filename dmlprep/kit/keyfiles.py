@@ -39,7 +39,7 @@ def keep_key(key: PackerKey, path: Path) -> None:
     """Write a new packer's key to a file that only its owner can read (on Windows the folder's permissions apply).
 
     Raises:
-        OutputError: the file exists meanwhile.
+        OutputError: the file exists meanwhile, or cannot be written.
     """
     try:
         write_private(path, key.line().encode("ascii"))
@@ -76,7 +76,11 @@ def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
 
 
 def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
-    """Write a kit's run key next to the kit, and return its path; ``force`` replaces an earlier file."""
+    """Write a kit's run key next to the kit, and return its path; ``force`` replaces an earlier file.
+
+    Raises:
+        OutputError: the file exists (without ``force``), or cannot be written.
+    """
     file = run_key_file(kit)
     try:
         if force:

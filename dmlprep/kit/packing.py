@@ -88,12 +88,14 @@ def pack(request: KitRequest) -> Packed:
     """Compute the expected outputs, write a kit, and return a description of it.
 
     Raises:
-        InputError: a model, a feed or the record next to the model cannot be used, or a file changed meanwhile.
+        InputError: a model, a feed, the key file or the record next to the model cannot be used, or a file changed
+            meanwhile.
         ModelRefused: the model has names or types that a kit cannot carry.
-        CheckNotRun: no expected outputs: the reference does not run, draws random numbers or has no outputs.
+        ToolFailed: a tool that reads a model crashed on it, or exceeded its limits.
+        CheckNotRun: no expected outputs: the reference does not run, draws random numbers or has no finite output.
         OutputError: the zip or the run key exists (without ``force``) or cannot be written, or the zip's name does not
             end in .zip.
-        UsageError: the key's file has the name of the run key.
+        UsageError: there is no such tolerance, or the key's file has the name of the run key.
     """
     _check_out(request)
     files = Unchanged()
@@ -336,7 +338,7 @@ def _data_files(model: Model) -> dict[str, Path]:
         wrong = any(file_name_problem(part) for part in name.split("/"))
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
-            what = f"Windows does not allow the name of its data file: {name!r}"
+            what = f"a kit for Windows cannot contain a data file of this name: {name!r}"
             fix = "dmlprep prepare -r @check-only writes the weights into model.onnx or model.onnx.data"
             raise ModelRefused(what, where=str(model.path), code="DP813", fix=fix)
     return named

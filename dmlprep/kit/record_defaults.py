@@ -54,7 +54,7 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
         files: gets the recipe as a file to watch, but not the record, to which ``kit verify`` may write.
 
     Raises:
-        InputError: the record is of another model, or the original that it names is missing.
+        InputError: the record cannot be read or is of another model, or the original that it names is missing.
     """
     path = record_beside(model)
     if path is None:

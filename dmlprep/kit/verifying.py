@@ -49,7 +49,8 @@ def verify(
 
     Raises:
         InputError: the kit or the result is damaged, edited or hostile; kit, result, model and record do not belong
-            together; or a seal does not match the key, or is missing.
+            together; or a seal does not match the key, or is missing. Or the metric fails.
+        OutputError: the record cannot be written.
     """
     with returned(result, kit, key) as answer:
         if model is not None:
@@ -100,7 +101,7 @@ def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
         key: file of the packer's key; with it, the seals of both are checked too.
 
     Raises:
-        InputError: a file is damaged, they do not belong together, or a seal does not match the key.
+        InputError: a file is damaged, they do not belong together, or a seal is missing or does not match the key.
     """
     own = packer_key(key) if key is not None else None
     with Bundle(kit, MANIFEST, KIT_SEAL) as sent, Bundle(result, "result.json", RESULT_SEAL) as answer:

@@ -57,8 +57,8 @@ class Context:
         facts: numbers for the step's record, which the pass sets.
         before: a frozen copy of the model before the pass; ``None`` if the pipeline made none.
         runner: runs models; ``None`` if the pipeline cannot run models.
-        choose_opset: returns the opset at which most of a model's compute runs on DirectML; ``None`` if the pipeline
-            predicts no placement. The arguments are those of ``on_cpu``.
+        choose_opset: returns the opset at which the fewest nodes leave DirectML, if no operator is rewritten; ``None``
+            if the pipeline predicts no placement. The arguments are those of ``on_cpu``.
         on_cpu: returns the nodes of a model that would run on the CPU, without the shape arithmetic that ONNX Runtime
             always runs there; ``None`` if the pipeline predicts no placement. The arguments are the model and, if there
             is one, its frozen copy.

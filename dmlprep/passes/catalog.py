@@ -49,8 +49,8 @@ def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass
     """Return a pass with its options.
 
     Raises:
-        RecipeError: there is no such pass or field, or a value has the wrong type. ``where`` says where the table is in
-            the recipe.
+        RecipeError: there is no such pass or field, or a value has the wrong type or is out of range. ``where`` says
+            where the table is in the recipe.
     """
     cls = find_pass(name, where)
     known = set(cls.options_type.__struct_fields__)

@@ -65,7 +65,8 @@ class DenotePass(Pass[DenoteOptions]):
         """Write denotations into ``model`` in place, and return whether it changed.
 
         Raises:
-            UsageError: a key matches no dimension (DP203), or a denotation is too long or not printable.
+            UsageError: a key matches no dimension (DP203), or a denotation is empty, longer than 128 characters or not
+                printable.
         """
         graph = model.ir.graph
         ends = [*_inputs(graph), *graph.outputs]

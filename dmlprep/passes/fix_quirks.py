@@ -58,6 +58,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
 
         Raises:
             UsageError: ``skip`` contains an unknown quirk.
+            ModelRefused: DP014, the rewrites exceed the limits for the model.
         """
         known = list(dict.fromkeys(q.id for q in quirks()))
         for name in self.options.skip:

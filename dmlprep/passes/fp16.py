@@ -113,6 +113,8 @@ class Fp16Pass(Pass[Fp16Options]):
                 FP16 gains nothing or little (DP406, DP409).
             RecipeError: an option names a node or value that the model does not have, or the engine does not support an
                 option.
+            InputError: a search's journal cannot be read, or a feed does not fit the model.
+            CheckNotRun: a search has no feeds, or a run needs more memory or time than its limits allow.
         """
         options = self.options
         context.facts.engine = options.engine

@@ -67,8 +67,8 @@ class FramePass(Pass[FrameOptions]):
         A model that has this frame already is unchanged.
 
         Raises:
-            ModelRefused: DP305, the options do not fit the model, or it has another frame; DP306, DirectML cannot run a
-                part of the frame.
+            ModelRefused: DP305, the options do not fit the model, or it has another frame. DP306, DirectML cannot run a
+                part of the frame. DP014, the frame's constants exceed the limit for the model.
         """
         there = frame_of(model.ir)
         if there is not None and there.table == self._table():

@@ -64,7 +64,7 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
 
 
 class SimplifyPass(Pass[SimplifyOptions]):
-    """Simplify the graph with onnxsim; weights are neither read nor changed."""
+    """Simplify the graph with onnxsim, which gets no weights; dmlprep folds chains of constants itself before."""
 
     name = "simplify"
     summary = "fold constants and remove redundant nodes with onnxsim; dmlprep reverts worse results"
@@ -76,7 +76,12 @@ class SimplifyPass(Pass[SimplifyOptions]):
         """Simplify ``model`` in place, and return whether it changed.
 
         If onnxsim fails, or its result is larger, invalid or computes something else, the result is dropped and the
-        reason reported (DP301). A result that saves neither nodes nor bytes is dropped without a report.
+        reason reported (DP301). A result with more nodes, or with as many nodes and no fewer bytes, is dropped without
+        a report.
+
+        Raises:
+            InputError: a user's feed does not fit the model.
+            CheckNotRun: the comparison has no feeds, or a run needs more memory or time than its limits allow.
         """
         changed = self._simplified(model, context)
         return silence(model.ir) or changed

@@ -48,8 +48,8 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         embeddings: tables from which Gather reads rows: unchanged (``keep``), or ``int8`` with a scale for each row.
         convolutions: weights of Conv and ConvTranspose: unchanged (``keep``), or ``int8`` with a scale for each output
             channel.
-        keep_nodes: names of nodes that stay unchanged.
-        keep_patterns: regular expressions; nodes whose name matches stay unchanged.
+        keep_nodes: names of MatMul, Gemm and convolution nodes that stay unchanged.
+        keep_patterns: regular expressions; such nodes whose name matches stay unchanged.
         least: the smallest weight to round, in elements.
         search: ``auto`` searches for the nodes that must keep their weights so that the outputs meet ``tolerance``.
         tolerance: the largest error that the search may leave: max|difference| / max|reference| of an output.
@@ -88,12 +88,15 @@ class WeightsPass(Pass[WeightsOptions]):
     def run(self, model: Model, context: Context) -> bool:
         """Replace weights of ``model`` by weights in few bits, in place, and return whether any were replaced.
 
-        The numbers are only computed when the model is saved.
+        The numbers are only computed when the model runs or is saved. A weight with infinity or NaN is refused then
+        (DP415).
 
         Raises:
-            ModelRefused: a weight cannot be rounded (DP415), or a search cannot run the model, or finds no weight that
-                can be rounded within the tolerance (DP419).
-            RecipeError: an option names a node that the model does not have.
+            ModelRefused: a search cannot run the model, or finds no weight that can be rounded within the tolerance
+                (DP419).
+            RecipeError: an option names a node that the model does not have, or a wrong pattern.
+            InputError: a search's journal cannot be read, or a feed does not fit the model.
+            CheckNotRun: a search has no feeds, or a run needs more memory or time than its limits allow.
         """
         options = self.options
         chosen = Selection(nodes=tuple(options.keep_nodes), patterns=tuple(options.keep_patterns))

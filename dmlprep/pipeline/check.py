@@ -36,9 +36,9 @@ def check_model(
 ) -> list[Examined]:
     """Check a model file for each target (DirectML release), and return one result for each, in the same order.
 
-    The last result also has the memory that a session needs (``facts.memory``) and ``facts.opportunities``. If a node
-    is on the CPU or a size is free, it has the predicted effect of ``prepare`` (``facts.prepare``). The options apply
-    to the last target only.
+    If the kernels of the last target are known, its result also has the memory that a session needs (``facts.memory``)
+    and ``facts.opportunities``. If a node is on the CPU or a size is free, it has the predicted effect of ``prepare``
+    (``facts.prepare``, or why there is none: ``facts.prepare_fails``). The options apply to the last target only.
 
     Args:
         fail_on_cpu: True to set exit code 1 if a compute node would run on the CPU; ``error`` names the first. Nodes
@@ -52,7 +52,8 @@ def check_model(
     Raises:
         InputError: the model cannot be read, or was changed while it was verified.
         UsageError: an option needs kernels, and the target's kernels are not known.
-        CheckNotRun: ``verify`` is set, and DirectML is not available.
+        CheckNotRun: ``verify`` is set, and DirectML is not available or the memory is too small.
+        ModelRefused: the model has content that dmlprep cannot preserve, or would grow beyond its limits.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     files = Unchanged(contents=False)
@@ -86,7 +87,10 @@ def explain_node(path: Path, name: str, target: Target) -> list[str]:
     """Return lines of text that explain the placement of a node, with the advice of ``check_model``.
 
     Raises:
+        InputError: the model cannot be read.
         UsageError: there is no such node, or the target's kernels are not known.
+        ModelRefused: as ``check_model``.
+        ToolFailed: as ``check_model``.
     """
     model = Model.open(path)
 
@@ -238,8 +242,8 @@ def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
         return f"{prepare} brings {_them(names)} to DirectML ({by})"
     general = CODES[one.code].remedy
     if steps:
-        return f"{prepare} brings {len(steps)} of {len(names)} to DirectML, and no option brings the rest; {general}"
-    return f"no option brings {_them(names)} to DirectML: {general}"
+        return f"{prepare} brings {len(steps)} of {len(names)} to DirectML, but not the rest; {general}"
+    return f"{prepare} does not bring {_them(names)} to DirectML: {general}"
 
 
 def _them(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Predict what ``prepare`` would do to one model: run its steps on a copy of the graph, without writing or proving.
 
-Steps that run the model skip that part: the search for nodes to keep in FP32 is left out, and ``simplify`` compares no
-values.
+Steps that run the model skip that part: searches for nodes to keep (``fp16``, ``weights``) are left out, and
+``simplify`` compares no values.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ _LARGER = (64, 224, 512)
 def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``, and return the prediction; ``model`` does not change.
 
-    If sizes stay free and the recipe has a step ``pin``, the steps run again with an example size for each free
-    dimension; the result is in ``example``.
+    If a step refuses the model, ``refused`` has the reason. Otherwise, if sizes stay free and the recipe has a step
+    ``pin``, the steps run again with an example size for each free dimension. That result is in ``example``.
 
     Args:
-        in_short: True for one prediction only: that with example sizes or, if a step refuses them, that without.
+        in_short: True for one prediction only, without ``example``: that with example sizes or, if there are none or a
+            step refuses them, that without.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     before = place(model, plan.target)
     pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
@@ -141,7 +143,7 @@ def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool)
         within: True if the model is already within the target's opset and IR version, where it must stay.
 
     Raises:
-        ModelRefused: the step refuses the model, which is then unchanged.
+        ModelRefused: the step refuses the model, which is then unchanged. Other errors: as ``Transactions.run``.
     """
     steps = Transactions(model, within_target=within)
     _ahead(steps, step, target)
@@ -181,10 +183,10 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
 
 
 def _without_runs(step: PlannedStep) -> AnyPass:
-    """Return the pass of a step, with the option ``islands`` off, which would run the model."""
-    if getattr(step.pass_.options, "islands", "off") == "off":
-        return step.pass_
-    return type(step.pass_)(msgspec.structs.replace(step.pass_.options, islands="off"))
+    """Return the pass of a step, with the options ``islands`` and ``search`` off, which would run the model."""
+    options = step.pass_.options
+    off = {name: "off" for name in ("islands", "search") if getattr(options, name, "off") != "off"}
+    return type(step.pass_)(msgspec.structs.replace(options, **off)) if off else step.pass_
 
 
 def _away(placement: Placement) -> list[PlacedNode]:

@@ -12,8 +12,8 @@ from dmlprep.record import Finding, RunError, RunRecord, Verdict
 def judge(record: RunRecord, plan: Plan, faults: Sequence[Finding] = ()) -> None:
     """Set ``exit_code`` and ``error`` of the record, by the worst verdict that keeps the result from being written.
 
-    A missing DirectML device counts only if the recipe requires it. If no verdict does, but DirectML has not run the
-    result, an error that DirectML is known to make also sets them. Otherwise the record does not change.
+    A check on DirectML that did not run counts only if the recipe requires DirectML. If no verdict counts, and no check
+    on DirectML passed, an error that DirectML is known to make also sets them. Otherwise the record does not change.
 
     Args:
         faults: the errors that DirectML is known to make with the result.

@@ -57,7 +57,7 @@ class PrepareCommand:
     options: PrepareOptions
 
     def again(self, **changed: Any) -> str:
-        """Return the command line that prepares the model again, with some options changed.
+        """Return the command line that prepares the model again, with some options changed, and with ``--force``.
 
         Functions and arrays, which only Python can pass, are left out. A project file adds its own metric.
         """
@@ -80,7 +80,7 @@ _GROUPS = 8
 def of_check(model: Model, placed: Placed, record: RunRecord) -> list[Opportunity]:
     """Return the opportunities of a model as it is; the record of ``check`` has the prediction of ``prepare``.
 
-    There are none if ``prepare`` would refuse the model.
+    There are none if ``prepare`` would refuse the model, or if the prediction failed.
     """
     outlook = record.facts.prepare
     if record.facts.prepare_fails or (outlook is not None and outlook.refused):

@@ -66,7 +66,7 @@ class Option:
     rare: bool = False
 
     def words(self, name: str, value: Any) -> list[str]:
-        """Return the words of a command line that set option ``name`` to ``value``; empty for a flag that is off.
+        """Return the words of a command line that set option ``name`` to ``value``; empty for False or an empty list.
 
         Options of the kind ``dict`` are not supported.
         """
@@ -122,8 +122,8 @@ class Adapter:
             more: other fields of ``SessionOptions``.
 
         Raises:
-            UsageError: ``adapter`` matches no adapter or several, ``gpu`` matches several, or one of the two is set for
-                a session on the CPU.
+            UsageError: ``adapter`` matches no adapter or several, or ``device_id`` is set too. ``gpu`` matches several.
+                One of the two is empty, is set for a session on the CPU, or does not work on this system.
             CheckNotRun: no GPU matches ``gpu``.
         """
         from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
@@ -165,7 +165,11 @@ class Session(Adapter):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Session):
-    """All options of a run of ``prepare``, except the path of the model and that of the result."""
+    """All options of a run of ``prepare``, except the path of the model and that of the result.
+
+    Raises:
+        UsageError: a number is out of range, a value is not one of the choices, or a list or dict has the wrong type.
+    """
 
     recipe: str | Path = _option(
         "Built-in recipe (@vision-fp16; dmlprep explain recipes) or a .toml file.",
@@ -258,7 +262,7 @@ class PrepareOptions(Session):
         rare=True,
     )
     external_data: bool = _option(
-        "Write the weights to model.onnx.data, even if they are below 1 GiB.",
+        "Write large weights to model.onnx.data, even if they are below 1 GiB together.",
         default=False,
         kind=bool,
         group="Output",

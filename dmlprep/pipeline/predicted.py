@@ -45,8 +45,8 @@ def apply_prediction(
 
     Args:
         measured: the verdict of the DirectML session.
-        predicted: the verdict of the emulation, in the device's rounding. If it is ``None`` or has no outputs,
-            ``measured`` is returned unchanged.
+        predicted: the verdict of the emulation, in the device's rounding. If it is ``None``, or if one of the verdicts
+            has no outputs, ``measured`` is returned unchanged.
         rounding: how the device rounds FP32 to FP16.
         last_bits: relative error of the original when the last bits of its inputs change, if it is quantized;
             otherwise 0.
@@ -70,7 +70,7 @@ def apply_prediction(
     worst = max(output.max_rel for output in outputs)
     text = (
         f"this device rounds FP16 toward zero and is {worst:.2g} off; the FP16 emulation with the same rounding "
-        f"predicts {verdict.predicted:.2g}, and judged it"
+        f"predicts {foretold['the fp16 emulation']:.2g}, and judged it"
     )
     return msgspec.structs.replace(
         verdict,

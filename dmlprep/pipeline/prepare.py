@@ -94,7 +94,11 @@ class PrepareRequest:
 
     @cached_property
     def vram(self) -> int | None:
-        """The memory of the device in bytes: a result that needs more is refused; ``None``: no limit is set."""
+        """The memory of the device in bytes: a result that needs more is refused; ``None``: no limit is set.
+
+        Raises:
+            UsageError: the option ``vram`` is not a size.
+        """
         return None if self.options.vram is None else vram_bytes(self.options.vram)
 
     @property
@@ -130,12 +134,13 @@ def prepare(request: PrepareRequest) -> RunRecord:
     """Prepare a model, prove the result, and write it.
 
     Returns:
-        the record. With ``exit_code`` 0 the result is in place. With 1 (refused, or parity failed) or 3 (a
-            required check did not run) nothing was written, and ``error`` gives the reason.
+        the record. With ``exit_code`` 0 the result is in place. With 1 (refused, parity failed, or a known fault of
+            DirectML) or 3 (a required check did not run or proved nothing) nothing was written; ``error`` has the
+            reason.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong, or the input was changed meanwhile.
-        InternalError: a pass broke its contract, or the FP16 emulation failed on the result.
+        UsageError: the input, a feed, the output or the recipe is wrong, or the input was changed meanwhile.
+        InternalError: a bug of dmlprep, such as a pass that broke its contract.
     """
     check_out(request)
     with staging_folder(request.model_path.parent) as staging:
@@ -185,8 +190,8 @@ def prepare_aside(
         if refused.code:  # without one, the error alone has the reason
             what, where, fix = refused.what, refused.where, refused.fix
             record.findings.append(finding(refused.code, what, node=where, severity="error", remedy=fix))
-    except InternalError:
-        source.check()  # a step is not to blame for weights that changed between two reads
+    except (InternalError, OutputError):
+        source.check()  # neither a step nor a full disk is to blame for weights that changed between two reads
         raise
     # The last check before the result appears, and before a record describes a model that has changed.
     source.check()
@@ -330,7 +335,9 @@ def _run_steps(
         names = [v.name or "" for v in unread]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         nbytes = sum(v.const_value.nbytes for v in unread if v.const_value is not None)
-        fate = "removed" if drop else "kept at the end of the list; --set step.simplify.drop_unread=true removes them"
+        simplify = next((step.name for step in plan.steps if step.pass_.name == "simplify"), "")
+        removes = f"; --set step.{simplify}.drop_unread=true removes them" if simplify else ""
+        fate = "removed" if drop else f"kept at the end of the list{removes}"
         text = f"no node reads {', '.join(names[:3])}{more} ({nbytes} bytes): {fate}"
         record.findings.append(finding("DP307", text, removed=drop, bytes=nbytes))
         if not drop:

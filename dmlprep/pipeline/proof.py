@@ -116,6 +116,8 @@ class Proof:
         Raises:
             InputError: a user's feed does not fit the model, ``settings.measures`` names an unknown output, or the
                 metric fails.
+            UsageError: there is no such tolerance, or seeded feeds are too large.
+            InternalError: the FP16 emulation cannot be made.
         """
         checks = self._checks(rounding)
         verdicts = self._compared(checks, feeds) if checks else []
@@ -193,6 +195,9 @@ class Proof:
             rounding: how it rounds.
             reference: the original with its outputs.
             decides: True if the verdict decides about the model; otherwise it is information.
+
+        Raises:
+            InternalError: the emulation cannot be made.
         """
         from dmlprep.passes.precision import emulate
 
@@ -238,7 +243,8 @@ def compare_models(
 ) -> Verdict:
     """Compare the outputs of two model files, for ``dmlprep compare``; return the verdict.
 
-    If it fails on a DirectML device that rounds toward zero, the FP16 emulation decides (``apply_prediction``).
+    If an FP16 candidate fails on a DirectML device that rounds toward zero, the FP16 emulation decides
+    (``apply_prediction``).
 
     Args:
         reference: the original, which runs on the CPU.
@@ -251,6 +257,8 @@ def compare_models(
         InputError: a model or a feed cannot be read, a feed does not fit, the user's metric fails, or a model was
             changed meanwhile.
         UsageError: there is no such tolerance, or seeded feeds are too large.
+        ModelRefused: a model has content that dmlprep cannot preserve, or would grow beyond its limits.
+        ToolFailed: onnx crashes on a model, or needs more than its limits.
     """
     user_feeds = load_feeds(feeds)
     files = Unchanged(contents=False)

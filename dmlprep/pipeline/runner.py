@@ -89,7 +89,7 @@ class CpuRunner:
                 raise CheckNotRun(
                     f"limit exceeded: {failure.message}", fix=failure.next_step, code="DP703"
                 ) from failure
-            fix = f"the inputs are {sizes_text(feeds)}; --pin, --size and parity.sizes set others, or {REAL_INPUTS}"
+            fix = f"the inputs are {sizes_text(feeds)}; --pin and parity.sizes set others, or {REAL_INPUTS}"
             text = f"the model does not run on the CPU: {failure.message}"
             raise ModelRefused(text, code="DP704", fix=fix if failure.kind == "run" else "") from failure
         return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in results.items()}

@@ -84,6 +84,8 @@ class KeptVerdicts:
     def verdict(self, key: str, measure: Callable[[], Verdict]) -> Verdict:
         """Return the cached verdict for ``key``. Without one, call ``measure``, and cache its verdict if it passed.
 
+        The cache is not used if another user can access the folder. With ``fresh``, ``measure`` is always called.
+
         Args:
             key: a digest in hexadecimal of everything that the verdict depends on; empty: do not use the cache.
             measure: runs the check and returns its verdict.

@@ -35,7 +35,7 @@ from dmlprep.process.wire import decode, encode
 _POLL = 0.1
 """Seconds between two checks of the worker's memory during a request."""
 
-_REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
+_REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run", "memory": "memory"}
 
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory": "memory", "output": "protocol"}
 
@@ -100,6 +100,7 @@ class Child:
 
     Raises:
         SessionFailure: the worker does not start.
+        OSError: there is no folder for temporary files.
     """
 
     def __init__(self, command: Callable[[Path], Sequence[str]], name: str, holds: int | None = None) -> None:
@@ -122,7 +123,8 @@ class Child:
             remove_tree(self.exchange, ignore_errors=True)
             _close(holds)
             if isinstance(error, OSError):
-                raise failure("crash", f"{name} does not start: {error}") from error
+                fix = "check that Python can start processes here, and that memory and disk are not full"
+                raise SessionFailure("crash", f"{name} does not start: {error}", next_step=fix) from error
             raise
         self._process = self._started.process
         # This also runs at the end of the program, for callers that forgot to close.
@@ -137,8 +139,8 @@ class Child:
 
         Args:
             arguments: arguments of the file, after the exchange folder. ``None``: no arguments, not even the folder.
-            reads: the only user files that it may read; it may write only to the exchange folder. ``None``: it is not
-                confined, or confines itself.
+            reads: the only user files that it may read; it may write only to the exchange folder. It applies if the
+                system supports it (``process/confinement.py``). ``None``: it is not confined, or confines itself.
         """
 
         def command(exchange: Path) -> Sequence[str]:

@@ -16,7 +16,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Values of ``errno`` for a full disk, an exhausted quota, or a file at its largest size."""
 
 _FIX: dict[FailureKind, str] = {
-    "load": "the message is from ONNX Runtime; dmlprep check shows what the model needs",
+    "load": "dmlprep check shows what the model needs",
     "run": "check that the inputs have the shapes and types that the model declares",
     "crash": "try optimization level disabled, then dmlprep bisect to find the node",
     "timeout": "raise the time limit, or use smaller inputs",
@@ -24,7 +24,7 @@ _FIX: dict[FailureKind, str] = {
     "memory": "use smaller inputs or a machine with more memory; DMLPREP_MEMORY_LIMIT=24G allows more",
     "limit": "raise the limit, if you trust the model",
     "device-removed": "try disable_metacommands, then smaller inputs, then another driver",
-    "protocol": "this is a bug of dmlprep: report it with this message",
+    "protocol": "this is probably a bug of dmlprep: report it with this message",
 }
 
 

@@ -68,7 +68,7 @@ class Started:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill the process, wait for its end, and close its pipes."""
+        """Kill the process, wait up to 10 s for its end, and close the pipes of its standard input and output."""
         if self.parent != os.getpid():
             return
         self.kill()

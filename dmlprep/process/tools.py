@@ -28,6 +28,7 @@ def run_tool(
     Raises:
         OSError: it cannot be started, wrote too much or used too much memory.
         subprocess.TimeoutExpired: it took longer.
+        UsageError: the user's memory limit is not valid.
     """
     line = leashed(command)
     with temporary_folder("tool") as name:

@@ -63,7 +63,7 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
     """Write the elements of a tensor to a file: raw, little-endian, in C order; strings as UTF-8, each ended by a NUL.
 
     Raises:
-        ValueError: a string contains a NUL.
+        ValueError: a string contains a NUL, or is not valid Unicode.
         OSError: the file cannot be written.
     """
     with path.open("wb") as file:
@@ -74,6 +74,8 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
                     raise ValueError("a string tensor contains a NUL character")
                 file.write(data + b"\0")
         elif array.size:
+            if array.dtype.byteorder == ">":
+                array = array.astype(array.dtype.newbyteorder("<"))
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 

@@ -72,7 +72,8 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
         The number; ``None`` without a choice.
 
     Raises:
-        UsageError: both a name and a number are set; no adapter matches, or several do; this system has no choice.
+        UsageError: both a name and a number are set; the name is empty; no adapter matches, or several do; this system
+            has no choice.
     """
     if name is None:
         return device_id
@@ -97,8 +98,11 @@ def _matching(name: str, adapters: Sequence[Adapter], reason: str) -> int:
     try:
         return device.find_adapter(name, adapters).number
     except ValueError as error:
-        fix = "write more of its name, or choose with --device-id"
-        raise UsageError(reason if not adapters else str(error), where="--adapter", fix=f"{fix}; {_LIST}") from error
+        if not adapters:
+            fix = "update the graphics driver, or remove --adapter"
+            raise UsageError(reason, where="--adapter", fix=fix) from error
+        fix = f"write another part of its name, or choose with --device-id; {_LIST}"
+        raise UsageError(str(error), where="--adapter", fix=fix) from error
 
 
 def gpu_listing() -> GpuListing:
@@ -125,7 +129,7 @@ def choose_gpu(name: str | None, *, on: str = "dml") -> str:
         on: the device, ``dml`` or ``cpu``; on ``cpu`` a GPU is refused.
 
     Raises:
-        UsageError: this system has no choice, or several GPUs match.
+        UsageError: the name is empty, several GPUs match, or Windows has no choice by ``--gpu``.
         CheckNotRun: there is no GPU, or none matches; the message says what is missing.
     """
     if name is None:

@@ -20,9 +20,9 @@ _LIMIT = 30.0
 def catalog_lines(system: str = sys.platform) -> list[str]:
     """Return one line of text for each provider that Windows ML has for this machine.
 
-    If there are none, or the catalog does not answer, the only line says so. Without the package ``windowsml``, there
-    are no lines. DirectML is not in the result. Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime for
-    Windows has it.
+    If there are none, or the catalog does not answer, the only line says so. On other systems, and without the package
+    ``windowsml``, there are no lines. DirectML is not in the result. Windows ML lists it as "DirectML (legacy)", and
+    every ONNX Runtime for Windows has it.
     """
     if system != "win32" or find_spec("windowsml") is None:
         return []

@@ -15,8 +15,8 @@ def default_target(system: str = sys.platform) -> tuple[str, str]:
     """Return the name of the target that applies if the user sets none, and the reason as a clause.
 
     It is the release that a DirectML session here uses: on Windows that of the installed package, on Linux that of
-    dmlprep's runtime. If dmlprep does not know this release, it is the nearest older one. If no DirectML is installed,
-    it is the latest. ``system`` is a value of ``sys.platform``.
+    dmlprep's runtime. If dmlprep does not know this release, it is the nearest older one, or the oldest. If no DirectML
+    is installed, it is the latest. ``system`` is a value of ``sys.platform``.
     """
     names = target_names()
     package, version = _installed(system)

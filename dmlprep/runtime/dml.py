@@ -111,7 +111,7 @@ def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHos
 
 
 def fp16_traits(status: DmlStatus) -> list[str]:
-    """Return sentences for a report on how the tested device rounds to FP16; empty if unknown."""
+    """Return sentences for a report on how the tested device rounds to FP16; empty if unknown or unusual."""
     return _traits(status.fp16.rounding)
 
 
@@ -175,16 +175,17 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
     if answered != gpu.ids:
         name = known["facts"].get("adapter", "another adapter")
         reason = f"Wine's DXGI shows {name} ({answered}), which is not the GPU {gpu.name} ({gpu.ids})"
-        return replace(status, available=False, reason=reason)
+        return replace(status, available=False, reason=reason, fix="choose another GPU, or remove --gpu")
     return status
 
 
 def _damage(layout: Layout, release: str) -> str:
     """Return a message about files that changed since the installation; empty if there are none."""
     from dmlprep.runtime.linux import inventory
+    from dmlprep.runtime.linux.install import repair_line
 
-    for what in inventory.damage(layout, inventory.pieces(layout, release), contents=True).values():
-        return f"the runtime is damaged: {what}; run dmlprep runtime install, which repairs it"
+    for piece, what in inventory.damage(layout, inventory.pieces(layout, release), contents=True).items():
+        return f"the runtime is damaged: {what}; {repair_line(piece)}"
     return ""
 
 

@@ -54,7 +54,8 @@ class Case:
 class SelfTest:
     """The result of the self-test, with the names of the models that passed.
 
-    ``failures`` has one sentence for each failed model; it is empty if the device is reliable.
+    ``failures`` has one sentence for each failed model, or one if the worker failed. It is empty if the device is
+    reliable.
     """
 
     passed: tuple[str, ...]

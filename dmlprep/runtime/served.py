@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, InputError, UsageError
 from dmlprep.core.files import parse_json
 from dmlprep.core.files.run_folder import run_folder
 from dmlprep.graph.model.budget import in_force
@@ -111,6 +111,7 @@ class SessionHost:
 
         Raises:
             SessionFailure: it does not start.
+            CheckNotRun: the runtime of the device is not installed, or is being replaced.
         """
         if self._child is None or not self._child.alive:
             if self._child is not None:
@@ -141,6 +142,9 @@ class SessionHost:
 
         Raises:
             SessionFailure: it cannot be loaded; ``where`` is the model.
+            CheckNotRun: no worker can start, or the adapter of ``options`` failed its self-test.
+            OutputError: the disk with the temporary files is full.
+            UsageError: the user's memory limit is not valid.
         """
         options = options or SessionOptions()
         child, confining = self._serving(path, options)
@@ -204,7 +208,7 @@ class SessionHost:
         """Return the memory that the worker has used so far, in bytes.
 
         Raises:
-            SessionFailure: the worker does not report it.
+            SessionFailure: the worker does not answer.
         """
         child = self.worker()
         answer = child.ask([["memory"]], limit=START_LIMIT, where=child.name)
@@ -283,6 +287,9 @@ def option_lines(options: SessionOptions) -> list[list[str]]:
 
 class Session:
     """A model that is loaded in a worker. Every method may raise ``SessionFailure``.
+
+    A method with feeds or outputs raises ``OutputError`` if the disk with the temporary files is full, and
+    ``InputError`` for text that ONNX Runtime cannot read.
 
     ``load_seconds``: the seconds that the worker took to create the session; ``None`` if unknown.
     """
@@ -529,7 +536,13 @@ def _discard(file: Path) -> None:
 
 def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str]:
     array = np.asarray(array)
-    write_tensor(file, array)
+    try:
+        write_tensor(file, array)
+    except ValueError as error:
+        fix = "pass text of valid Unicode without NUL characters"
+        raise InputError(
+            f"its feed cannot be passed to a session: {error}", where=f"input {name!r}", fix=fix
+        ) from error
     file.chmod(0o644)  # the worker may be another user; the folder is closed to others
     kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
     # A bfloat16 or float8 feed may contain the raw bits; then the model's declaration gives their type.

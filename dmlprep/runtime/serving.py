@@ -79,7 +79,10 @@ class Bound:
 
 
 class Worker:
-    """The sessions of a worker process, by number. Each request of the protocol is a method."""
+    """The sessions of a worker process, by number.
+
+    Each request of the protocol is a method, which raises ``Refused`` if ONNX Runtime refuses.
+    """
 
     def __init__(self, device: str, exchange: Path, out: BinaryIO, ort: Any = None) -> None:
         if ort is None:
@@ -100,6 +103,7 @@ class Worker:
         self.bound: dict[str, Bound] = {}
         self.carried: list[tuple[str, ...]] = []
         self.held: dict[str, Held] = {}
+        self.fault: Exception | None = None  # of an earlier line of the request
         self.adapter: int | None = None
         self.most = (0, 0)  # peaks at the queries: the adapter's own memory, the system memory that it reads
         self.files = 0
@@ -361,7 +365,10 @@ class Worker:
         self.say("file", Path(self.sessions[number].end_profiling()).name)
 
     def handle(self, fields: list[str]) -> bool:
-        """Process one line of a request; return whether it is the last one, which needs an answer."""
+        """Process one line of a request; return whether it is the last one, which needs an answer.
+
+        An error of an earlier line is raised at the last one, so that each request gets one answer.
+        """
         word, *rest = fields
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
@@ -372,8 +379,15 @@ class Worker:
             "feed": self.feed,
         }
         if word in quiet:
-            quiet[word](*rest)
+            try:
+                quiet[word](*rest)
+            except Exception as error:  # only the last line of a request answers
+                self.fault = self.fault or error
             return False
+        if (fault := self.fault) is not None:
+            self.fed()
+            self.fault, self.options, self.carried = None, {}, []
+            raise fault
         if word not in _REQUESTS:
             raise Refused("protocol", f"unknown request {word}")
         getattr(self, word)(*rest)
@@ -409,7 +423,7 @@ def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]
         except Refused as refused:
             answer = ["fail", refused.kind, str(refused)]
         except MemoryError as error:
-            answer = ["fail", "run", f"MemoryError: {error}"]
+            answer = ["fail", "memory", f"MemoryError: {error}"]
         except Exception as error:
             answer = ["fail", "protocol", f"{type(error).__name__}: {error_text(error)}"]
         out.write(encode(answer))

@@ -24,6 +24,7 @@ def python_worker(device: str, name: str) -> Child:
 
     Raises:
         CheckNotRun: DP805, no ONNX Runtime is installed.
+        SessionFailure: the worker does not start.
     """
     if device != "evaluator" and find_spec("onnxruntime") is None:
         fix = install_line() if sys.platform == "win32" else f"{python()} -m pip install onnxruntime"
@@ -67,6 +68,7 @@ def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHos
     """Load a model on the CPU in the worker of ``host``, or in a new worker that ends with the session.
 
     Raises:
+        CheckNotRun: DP805, no ONNX Runtime is installed.
         SessionFailure: the model cannot be loaded, or the worker crashed.
     """
     return open_on(host, cpu_host, path, options)

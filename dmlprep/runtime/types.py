@@ -59,8 +59,8 @@ class SessionOptions:
             ML applications use the last two, which need ONNX Runtime 1.23.
         release: the release of ONNX Runtime, for DirectML on Linux: the nearest installed one (``release_for``); empty
             for the default one. Other systems have only one.
-        gpu: the GPU for DirectML on Linux, by ``auto``, its number or a part of its name. Empty: lavapipe, which
-            computes on the CPU.
+        gpu: the GPU for DirectML on Linux, by ``auto``, its number, its vendor or a part of its name. Empty: lavapipe,
+            which computes on the CPU.
     """
 
     optimization: Optimization = "all"

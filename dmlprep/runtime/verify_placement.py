@@ -49,7 +49,7 @@ def verify_placement(
             (DP523).
 
     Raises:
-        CheckNotRun: DirectML is not available, or the memory is too small.
+        CheckNotRun: DirectML is not available, its release does not record placement, or the memory is too small.
     """
     from dmlprep.runtime import SessionFailure, SessionOptions, another_release
 
@@ -95,7 +95,7 @@ def _demand_directml(session: SessionOptions) -> None:
     status = dml_status(session=session)
     if not status.available:
         what = f"no DirectML session is possible on this machine: {status.reason}"
-        fix = status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU"
+        fix = status.fix or "dmlprep doctor shows what is missing"
         raise CheckNotRun(what, where="--verify", code=status.code, fix=fix)
 
 
@@ -126,10 +126,17 @@ def _ask(
     path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
     """Open a session; return the provider by node, the device, and a finding with the times (none without ``feed``)."""
-    from dmlprep.runtime import open_dml
+    from dmlprep.runtime import SessionFailure, open_dml
 
     with open_dml(path, options) as session:
-        placed = {n.name: n.provider for n in session.placement()}
+        try:
+            placed = {n.name: n.provider for n in session.placement()}
+        except SessionFailure as failed:
+            if failed.kind != "run":
+                raise
+            # The model loaded, but this release reports no placement.
+            fix = "check for ort-1.24 or a newer target, with that release installed"
+            raise CheckNotRun(failed.message, where="--verify", fix=fix) from failed
         return placed, session.device, [] if feed is None else [_times(session, feed, labels)]
 
 

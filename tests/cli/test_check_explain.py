@@ -52,7 +52,7 @@ def test_check_says_what_needs_the_user_in_three_lines(run: Run) -> None:
     stays = run("check", fixture("detector_nms").path).out.splitlines()
     assert [line.split()[0] for line in stays[1:]] == ["save", "dmlprep", "save", "dmlprep", "warning", "target"]
     assert stays[5].startswith("warning DP502 ")
-    assert "; fix: no option brings it to DirectML" in stays[5]
+    assert "; fix: dmlprep prepare does not bring it to DirectML" in stays[5]
 
 
 def test_errors_come_before_what_helps(run: Run, tmp_path: Path) -> None:

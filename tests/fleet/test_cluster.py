@@ -161,7 +161,7 @@ def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
         ran = _run(tmp_path, address)
     rows = {row.name: row for row in ran.record.jobs}
     assert {name: row.exit_code for name, row in rows.items()} == {"bad": 3, **{f"good{i}": 0 for i in range(4)}}
-    assert rows["bad"].error.startswith("2 workers were lost while they ran this job")
+    assert rows["bad"].error.startswith("2 workers that had this job were lost")
     assert ran.record.exit_code == 3
 
 

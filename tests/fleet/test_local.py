@@ -100,6 +100,11 @@ def test_a_job_beyond_its_memory_is_ended(tmp_path: Path) -> None:
     engine.close()
     assert ended.exit_code == 3
     assert "the limit is 100 MiB" in ended.error
+    assert "use fewer --jobs" in ended.error
+    engine = _engine(tmp_path, program, jobs=1, memory=100 << 20)
+    engine.submit(Task("a", ()))
+    assert "a machine with more memory" in _ended(engine)["a"].error
+    engine.close()
 
 
 def test_a_closed_engine_leaves_no_process(tmp_path: Path) -> None:

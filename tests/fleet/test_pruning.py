@@ -177,3 +177,11 @@ def test_a_folder_that_cannot_be_read(left: Fleet) -> None:
             _prune(left)
     finally:
         (left.out / "b").chmod(0o755)
+
+
+def test_a_state_folder_that_cannot_be_used_is_an_error(left: Fleet) -> None:
+    locks = left.out / STATE_FOLDER / "locks"
+    shutil.rmtree(locks)
+    locks.write_bytes(b"")
+    with pytest.raises(OutputError):
+        _prune(left)

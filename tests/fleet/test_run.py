@@ -12,7 +12,7 @@ from dmlprep.fleet import FleetObserver
 from dmlprep.portable.locks import held
 from dmlprep.record.fleet import JobRecord
 from tests.fleet.conftest import TEXT, Fleet
-from tests.system import WINDOWS
+from tests.system import WINDOWS, not_on_windows
 
 
 def _outcomes(rows: list[JobRecord]) -> dict[str, str]:
@@ -283,6 +283,21 @@ def test_who_watches_hears_of_each_job(fleet: Fleet) -> None:
         ("a/small", "save: 0 MB"),
         ("ended", "a/small"),
     ]
+
+
+@not_on_windows("links need a right there")
+def test_feeds_that_break_during_a_job_do_not_end_the_fleet(fleet: Fleet) -> None:
+    feeds = fleet.folder / "feeds"
+    feeds.mkdir()
+
+    class Observer(FleetObserver):
+        def job_started(self, name: str) -> None:
+            if name == "a/small":
+                (feeds / "out.npz").symlink_to(fleet.folder / "dmlprep.toml")
+
+    fleet.write(TEXT.replace('device = "cpu"', 'device = "cpu"\nfeeds = ["feeds"]'))
+    fleet.model("a")
+    assert fleet.run(observer=Observer()).record.counts() == {"good": 2}
 
 
 @pytest.mark.skipif(WINDOWS, reason="names are UTF-16 on Windows")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import onnx
 import pytest
 
@@ -93,6 +94,19 @@ def test_what_stays_is_said_with_its_reason(tmp_path: Path) -> None:
     assert "100 %" not in text
 
 
+@pytest.mark.parametrize("step", ['fp16]\nislands = "auto"', 'weights]\nsearch = "auto"'])
+def test_a_search_that_runs_the_model_is_left_out(tmp_path: Path, step: str) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'doc = "d"\n[step.{step}\n', encoding="utf-8")
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,6,6] y) { y = Conv (x, w) }'
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "model.onnx")
+    ahead = _ahead(tmp_path / "model.onnx", str(recipe))
+    assert not ahead.refused
+
+
 def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
     path = _saved(tmp_path, BOXES)
     record = dmlprep.check(path)
@@ -101,7 +115,7 @@ def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
     ahead = _ahead(path)
     assert (said.fates, said.after) == (ahead.best.fates, ahead.best.after)
     remedies = {str(f.facts["op"]): f.remedy for f in record.findings if "op" in f.facts}
-    assert remedies["NonMaxSuppression"].startswith("no option brings it to DirectML")
+    assert remedies["NonMaxSuppression"].startswith("dmlprep prepare does not bring it to DirectML")
     assert remedies["Round"] == "dmlprep prepare brings it to DirectML (opset 21)"
     assert record.facts.opportunities == []  # Round on DirectML costs a copy before NonMaxSuppression
 

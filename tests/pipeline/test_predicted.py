@@ -112,6 +112,17 @@ def test_compare_is_judged_the_same_way(tmp_path: Path, monkeypatch: pytest.Monk
     assert verdict.predicted > 0.02
 
 
+def test_the_finding_names_the_error_of_the_emulation_even_below_the_noise() -> None:
+    metrics = OutputMetrics("y", passed=False, max_rel=0.002, noise=0.013)
+    verdict = apply_prediction(
+        Verdict(Check("parity", "dml"), "failed", "out of tolerance", outputs=[metrics]),
+        Verdict(Check("parity", "emulation"), "passed", outputs=[metrics]),
+        "toward-zero",
+    )
+    assert (verdict.outcome, verdict.predicted) == ("passed", 0.013)
+    assert "predicts 0.002" in verdict.findings[0].message
+
+
 def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
     quiet = OutputMetrics("y", passed=True, max_rel=0.001, noise=1e-6)
     noisy = OutputMetrics("y", passed=True, max_rel=0.001, noise=0.013)

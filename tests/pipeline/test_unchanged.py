@@ -21,6 +21,7 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.record import RunRecord, StepRecord, Verdict
 from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
 from tests.changed import Once, added, flip, names, touch
+from tests.system import not_on_windows
 
 
 @pytest.fixture
@@ -83,6 +84,22 @@ def test_weights_that_are_cut_off(tmp_path: Path, inside: bool, recipe: str, lat
     assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
     assert str(weights) in refused.value.where
     assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+@not_on_windows("it removes no file that is mapped")
+@pytest.mark.parametrize("recipe", ["@static-fp32", "@vision-fp16"])
+def test_weights_that_are_removed(tmp_path: Path, recipe: str) -> None:
+    """The error names the weights, not a temporary file that cannot be written."""
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 256] x) => (float[batch, 256] y)
+        { y = MatMul(x, w) }"""
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w"))
+    onnx.save(proto, tmp_path / "in.onnx", save_as_external_data=True, location="in.data", size_threshold=0)
+    weights = tmp_path / "in.data"
+    with pytest.raises(InputError, match="cannot be read") as refused:
+        _prepare(tmp_path / "in.onnx", weights.unlink, late=False, recipe=recipe)
+    assert refused.value.where == str(weights)
 
 
 def test_a_recipe_that_is_changed(model: Path) -> None:

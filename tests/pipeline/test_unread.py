@@ -67,6 +67,16 @@ def test_they_go_on_request(tmp_path: Path) -> None:
     assert [f.facts["removed"] for f in record.findings if f.code == "DP307"] == [True]
 
 
+@pytest.mark.parametrize(("step", "setting"), [('[step.tidy]\nuse = "simplify"', "step.tidy.drop_unread"), ("", "")])
+def test_the_way_to_remove_them_names_the_step_of_the_recipe(tmp_path: Path, step: str, setting: str) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'doc = "d"\n[step.pin]\n{step}\n', encoding="utf-8")
+    record, _ = _prepare(_model(tmp_path, 8, _CONV), tmp_path / "out", pins={"n": 1}, recipe=recipe)
+    (unread,) = [f for f in record.findings if f.code == "DP307"]
+    assert ("--set" in unread.message) is bool(setting)
+    assert setting in unread.message
+
+
 def test_a_value_leaves_them_their_name(tmp_path: Path) -> None:
     from dmlprep.graph.model import Model
     from dmlprep.graph.rewriting.unread import put_unread, take_unread

@@ -132,8 +132,24 @@ def test_an_answer_that_is_no_utf8() -> None:
     assert not child.alive
 
 
+def test_an_allocation_that_fails_in_a_request_is_not_the_models_fault() -> None:
+    code = """
+    import os, sys
+    from dmlprep.runtime.serving import serve
+    def handle(fields):
+        raise MemoryError("12 GiB")
+    serve(sys.stdin.buffer, os.fdopen(1, "wb"), handle)
+    """
+    child = fake(code)
+    with pytest.raises(SessionFailure, match="MemoryError: 12 GiB") as caught:
+        child.ask([["run", "1"]], limit=20.0)
+    assert caught.value.kind == "memory"
+    assert child.alive
+    child.close()
+
+
 def test_a_command_that_is_not_there() -> None:
-    with pytest.raises(SessionFailure, match="does not start"):
+    with pytest.raises(SessionFailure, match=r"does not start.*can start processes"):
         Child(lambda _exchange: ["/no/such/program"], "the fake worker")
 
 

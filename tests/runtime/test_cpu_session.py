@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dmlprep.core.errors import OutputError
+from dmlprep.core.errors import InputError, OutputError
 from dmlprep.runtime import SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
 from dmlprep.runtime.types import NodePlacement
 from tests.living import gone_within
@@ -151,6 +151,32 @@ def test_scalars_and_sequences(tmp_path: Path) -> None:
         assert out["n"] == 2
         with pytest.raises(SessionFailure, match="sequence"):
             session.run({"x": ONES, "t": [ONES]})  # type: ignore[dict-item]
+
+
+def test_feeds_of_the_other_byte_order(add_relu: Path) -> None:
+    with open_cpu(add_relu) as session:
+        out = session.run({"x": (3 * ONES).astype(">f4"), "y": ONES.astype("<f4")})
+        np.testing.assert_array_equal(out["z"], 4 * ONES)
+
+
+def test_a_feed_that_cannot_be_read_gets_one_answer(add_relu: Path) -> None:
+    with open_cpu(add_relu) as session:
+        with pytest.raises(SessionFailure, match="FileNotFoundError"):
+            session.child.ask([["feed", "x", "float32", "feeds/none", "2", "3"], ["run", "1"]], limit=20.0)
+        assert session.run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+
+
+def test_text_that_no_session_can_read_names_its_input(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    model = save(
+        tmp_path / "m.onnx", nodes, [value("x", TensorProto.STRING, [1])], [value("y", TensorProto.STRING, [1])]
+    )
+    with open_cpu(model) as session:
+        for text in ("a\0b", "\udc80"):
+            with pytest.raises(InputError, match="input 'x'"):
+                session.run({"x": np.array([text], object)})
+        assert session.run({"x": np.array(["a"], object)})["y"].tolist() == ["a"]
 
 
 def test_external_data(tmp_path: Path) -> None:

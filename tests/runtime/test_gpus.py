@@ -224,7 +224,7 @@ def test_names() -> None:
     assert choose("intel", both).number == 0
     assert choose(" 2 ", both).number == 2
     assert choose("graphics", both).number == 0
-    with pytest.raises(UsageError, match="2 GPUs match: 1 NVIDIA H200, 2 NVIDIA H200"):
+    with pytest.raises(UsageError, match=r"2 GPUs match: 1 NVIDIA H200, 2 NVIDIA H200 .*--gpu 1"):
         choose("h200", both)
     with pytest.raises(CheckNotRun, match="no GPU matches 'AMD'; GPUs: 0 Intel"):
         choose("AMD", both)
@@ -291,6 +291,9 @@ def test_a_driver_that_finds_nothing_is_a_problem_with_its_words(
     found = find(Layout(tmp_path / "runtime"), nvidia(tmp_path / "machine"))
     assert found.gpus == ()
     assert "driver 580.159.04 finds no device there (vkCreateInstance gives -9)" in found.problems[0]
+    assert "that of the kernel driver" in found.problems[0]
+    mesa = find(Layout(tmp_path / "runtime"), render(tmp_path / "amd", "amdgpu"))
+    assert mesa.problems[0].endswith("finds no device there (vkCreateInstance gives -9)")
 
 
 def test_usable_ones_are_numbered_and_the_rest_is_said(tmp_path: Path, asked: Callable[[str, str], None]) -> None:

@@ -89,6 +89,14 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @linux
+def test_a_command_beyond_its_memory_is_not_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMLPREP_MEMORY_LIMIT", "60M")
+    program = "import time; held = bytearray(200 << 20); time.sleep(60)"
+    with pytest.raises(CheckNotRun, match=r"it cannot be compiled: .*60 MiB"):
+        installation.run_or_fail([sys.executable, "-c", program], "it cannot be compiled", 60)
+
+
+@linux
 def test_no_mirror_is_a_question_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rootfs, "mirror_of_this_system", AptMirror)
     monkeypatch.setattr(installation, "check_machine", lambda: None)

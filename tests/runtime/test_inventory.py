@@ -96,6 +96,11 @@ def test_what_is_cut_short_or_lost_is_named(layout: Layout) -> None:
     assert "run dmlprep runtime install" in reason
 
 
+def test_the_remedy_for_a_release_names_it(layout: Layout) -> None:
+    (layout.release("1.24.4") / "DirectML.dll").write_bytes(b"lib")
+    assert installation.missing_piece(layout).endswith("; run dmlprep runtime install --release 1.24.4 to repair it")
+
+
 def test_other_contents_are_seen_by_reading(layout: Layout) -> None:
     before = installation.fingerprint(layout, "1.24.4")
     path = layout.built / "host.exe"

@@ -127,8 +127,9 @@ class DetectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         suppress: whether to drop boxes that overlap a better one by more than ``overlap``.
         overlap: the largest accepted intersection over union of two boxes.
         per_class: whether only boxes of the same class suppress each other.
-        candidates: number of boxes, those with the best scores, that are compared with each other.
-        count: number of boxes in the output, best score first. Unused places have score 0 and class -1.
+        candidates: largest number of boxes, those with the best scores, that are compared with each other.
+        count: number of boxes in the output, at most those compared, best score first. Unused places have score 0 and
+            class -1.
         rounds: rounds of suppression (see the module ``outputs``).
     """
 

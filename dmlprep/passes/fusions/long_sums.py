@@ -23,7 +23,7 @@ LONG = 1 << 14
 
 
 def with_short_sums(model: Model) -> Model | None:
-    """Return a copy of a model that adds long sums in parts; ``None`` if it has no operator with long sums.
+    """Return a copy of a model that computes its means in parts; ``None`` if it has no operator that computes means.
 
     Parts of InstanceNormalization have 64 numbers: a session fails on data that do not divide.
     """

@@ -37,8 +37,8 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
     The caller removes the node. A replacement is ``None`` if the body does not compute that output.
 
     Raises:
-        CannotLower: ONNX has no body for these attributes and types, an input's type is unknown, or an attribute is a
-            parameter of a model-local function.
+        CannotLower: ONNX has no body for these attributes and types or cannot build it, an input's type is unknown, or
+            an attribute is a parameter of a model-local function.
     """
     node = builder.node
     if schema.has_context_dependent_function:

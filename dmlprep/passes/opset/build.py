@@ -383,7 +383,7 @@ Step = Callable[[Builder], Sequence[ir.Value | None] | None]
 
 If the function returns ``None``, the node stays, as it is or after an edit in place. The caller then handles types that
 the older version lacks. Otherwise the function has written new nodes, and returns replacements for the node's outputs
-(``None`` for an unused output)."""
+(``None`` for an unused output). It raises ``CannotLower`` if the node has no older form, or if a fact is unknown."""
 
 Steps = dict[tuple[str, int], Step]
 """Map from (operator, version) to the step that lowers a node of that version to the version before."""

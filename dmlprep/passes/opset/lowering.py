@@ -86,6 +86,7 @@ def lower(
 
     Raises:
         ModelRefused: a node cannot be expressed at the target opset, or one in ``rewrite`` has no other form (DP102).
+            DP014: the model would exceed its limits.
         InlineFirst: a model-local function must be inlined first. Call again, with its key in ``inline``.
     """
     return _Lowering(model, target, prefer_contrib, inline, rewrite).run()

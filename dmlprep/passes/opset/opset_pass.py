@@ -33,9 +33,10 @@ class OpsetOptions(Options, frozen=True):
 
     Attributes:
         version: the opset to bring the model to, up or down. ``auto``, if the run can predict which nodes DirectML
-            runs: the opset that the target loads and that leaves the fewest nodes on the CPU. Ties: the opset nearest
-            to the model's own. ``auto`` otherwise: a model above the highest opset of the target's DirectML is lowered
-            to that opset, and a model below opset 7 is raised to it. Any other model keeps its opset.
+            runs: the opset that the target loads and that leaves the fewest nodes on the CPU. Ties: the fewest
+            operations on the CPU, then the opset nearest to the model's own. ``auto`` otherwise: a model above the
+            highest opset of the target's DirectML is lowered to that opset, and a model below opset 7 is raised to it.
+            Any other model keeps its opset.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for instead of newer ai.onnx
             operators, if their attributes allow it.
         single: compute bfloat16 and FP64 in FP32, if otherwise a node that does real work would run on the CPU, or if
@@ -57,7 +58,13 @@ class OpsetPass(Pass[OpsetOptions]):
     bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
-        """Convert ``model`` in place while the garbage collector is paused, and return whether it changed."""
+        """Convert ``model`` in place while the garbage collector is paused, and return whether it changed.
+
+        Raises:
+            ModelRefused: DP102, a node cannot be lowered; DP104, a node cannot be raised; DP014, the model would exceed
+                its limits.
+            RecipeError: ``version`` is outside the range of the target and dmlprep.
+        """
         with paused_collector():
             return self._run(model, context)
 
@@ -175,5 +182,5 @@ def to_single(model: Model, context: Context) -> bool:
     keep = dict.fromkeys(map(id, nodes(model.ir)), "computes in FP32")
     if not convert(model, context.target, level="fast", keep=keep).changed:
         return False
-    context.report("DP105", "bfloat16 and FP64 are computed in FP32, because DirectML has no kernels for them")
+    context.report("DP105", "bfloat16 and FP64 are computed in FP32, because DirectML has few kernels for them or none")
     return True

@@ -44,7 +44,8 @@ def raise_opset(model: Model, target: int) -> int:
     Returns the number of weights that were also listed as graph inputs, as IR 3 requires, and no longer are.
 
     Raises:
-        ModelRefused: onnx's converter fails, or its output is not valid. The model is then unchanged.
+        ModelRefused: DP104, a node cannot be raised, or onnx's converter fails, or its output is not valid; or DP102 or
+            DP014 from inlining. The model is then unchanged.
     """
     before = model.opset
     work = model.copy()

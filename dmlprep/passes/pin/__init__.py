@@ -102,7 +102,7 @@ class PinPass(Pass[PinOptions]):
         context.facts.static = not dynamic
         if dynamic and self.options.require_static:
             text = dynamic[0] + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else "")
-            fix = "pin the dimensions named, or use a recipe for dynamic shapes"
+            fix = "pin the free dimensions; if a shape depends on data, remove require_static"
             raise ModelRefused(text, code="DP201", fix=fix)
         return not before.same_as(model.snapshot())
 

@@ -128,6 +128,10 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
 
     The pieces of a ``CastTensor`` are those of its source, cast.
     A tensor in a file is read into one buffer again and again: mapping it would cost a page fault every 4 KiB.
+
+    Raises:
+        InputError: the tensor's file has become shorter.
+        OSError: the file cannot be read.
     """
     if isinstance(tensor, CastTensor):
         yield from tensor.pieces()

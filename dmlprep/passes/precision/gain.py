@@ -155,10 +155,10 @@ def little_gain(gain: Gain) -> str:
 
 
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
-    """Return advice for an island search that did not meet the ``tolerance``.
+    """Return advice for a refused FP16 model, as the text of a fix.
 
-    It names up to three outputs that miss the tolerance, and a larger tolerance that needs few nodes in FP32. ``facts``
-    has the trials.
+    It names up to three outputs that miss the ``tolerance``, and a larger tolerance that needs few nodes in FP32.
+    Without such outputs in ``facts``, or without a search, it names an FP32 recipe only.
     """
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
     outputs = {name: inf if error is None else error for name, error in facts.outputs_in_fp16.items()}

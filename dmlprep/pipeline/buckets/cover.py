@@ -69,7 +69,7 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
         multiple: each size of a bucket is a multiple of this.
 
     Raises:
-        UsageError: ``count`` is out of range, or a size rounded up is too large.
+        UsageError: ``count`` or ``multiple`` is out of range, or a size rounded up is too large.
     """
     if not 1 <= count <= MOST_BUCKETS:
         raise UsageError(f"{count} is not a number of buckets", where="count", fix=f"pass 1 to {MOST_BUCKETS}")
@@ -94,7 +94,8 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         if chosen.waste <= waste:
             return chosen
     what = f"no set of at most {MOST_BUCKETS} buckets pads so little: the best pads to {chosen.waste:.4g} times"
-    raise UsageError(what, where="waste", fix="allow more padding (--bucket-waste), or omit --bucket-multiple")
+    other = ", or omit --bucket-multiple" if multiple > 1 else ""
+    raise UsageError(what, where="waste", fix=f"allow more padding (--bucket-waste){other}")
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
@@ -150,7 +151,7 @@ def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
 
 def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
     if not 1 <= multiple <= MOST_SIZE:
-        raise UsageError(f"{multiple} is not a multiple", where="multiple", fix="pass a whole number of at least 1")
+        raise UsageError(f"{multiple} is not a multiple", where="multiple", fix=f"pass 1 to {MOST_SIZE}")
     rounded: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(-(-one // multiple) * multiple for one in size)

@@ -1,4 +1,4 @@
-"""Prepare one model at several sizes: one static, proved model for each bucket, and one data file for all.
+"""Prepare one model at several sizes: one proved model for each bucket, and one data file for their large weights.
 
 ONNX Runtime and onnx's checker accept no data file outside the model's folder (``../weights``), and no link to one. So
 the models of all buckets are in one folder. They appear together with ``buckets.json``: all of them, or none.
@@ -74,8 +74,8 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
         the sizes of each bucket by its name, with the dimensions in the order of the first bucket.
 
     Raises:
-        UsageError: there are none or too many, their dimensions differ, two are equal, a dimension is also in ``pins``,
-            or a name is not a valid file name.
+        UsageError: there are none or too many, one has no sizes, or their dimensions differ. Two are equal or have the
+            same name, a dimension is also in ``pins``, or a name is not a valid file name.
     """
     where = "--bucket"
     if not buckets or not all(buckets):
@@ -123,7 +123,8 @@ def prepare_buckets(
         the run. All buckets are tried, even if one fails; then nothing is written.
 
     Raises:
-        UsageError: as ``prepare``; the message names the bucket. A feed that fits no bucket is also an error.
+        UsageError: as ``prepare``, and for a feed that fits no bucket. An error in one bucket names it.
+        InternalError: as ``prepare``.
     """
     files = _check_out(source, out, buckets, force=force)
     records: dict[str, RunRecord] = {}

@@ -82,7 +82,7 @@ class Begun:
         results: folder for prepared models, as the file names it.
         models: the suggestion for each model that was added; if empty, no file was written or changed.
         present: the models that were in the file already, with its recipe and pins for them.
-        unreadable: models that cannot be read, with the reason; they are not in the file.
+        unreadable: models that cannot be read or are not valid, with the reason; they are not in the file.
     """
 
     file: Path
@@ -106,10 +106,10 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
         force: True to replace an existing file.
 
     Raises:
-        DmlprepError: a model in ``models`` cannot be read.
+        DmlprepError: a model in ``models`` cannot be read, or is not valid.
         OutputError: the file cannot be written.
-        UsageError: there is no model, or there are too many; an existing file is wrong; or the name of a new file does
-            not end in ``.toml``, or is ``pyproject.toml``.
+        UsageError: there is no model, or there are too many. An existing file is wrong, or no table can be added at its
+            end. Or the name of a new file does not end in ``.toml``, or is ``pyproject.toml``.
     """
     project = read_project(file) if not force and os.path.lexists(file) else None
     check_output(file, force=True)

@@ -40,6 +40,9 @@ def defaults_for(project: Project, model: Path) -> Defaults:
     """Return the options of a project file for a model: its top first, then each matching entry, in file order.
 
     Pins and settings are merged by name; for every other option the last entry counts.
+
+    Raises:
+        UsageError: too many files match a pattern of the file.
     """
     entries = [entry for pattern, entry in project.models.items() if project.matches(pattern, model)]
     every = [project.defaults, *entries]
@@ -170,11 +173,12 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
 
     Args:
         out: the user's choice, which overrides the project file; each of several models gets a subfolder with its name.
-            Without both, the place is ``build/models/NAME``, next to the project file or in the working folder.
+            If neither sets a place, it is ``build/models/NAME``, next to the project file or in the working folder.
         project: the project file; ``None``: there is none.
 
     Raises:
-        UsageError: the project file names a place outside its own folder, or two models would have the same one.
+        UsageError: the project file names a place outside its own folder, two models would have the same one, or
+            ``out`` is one file for several models.
         OutputError: a link exists at the path of a model's folder.
     """
     places: dict[Path, Path] = {}

@@ -86,10 +86,10 @@ class Project:
     def files(self, pattern: str) -> list[Path]:
         """Return the existing files that match a path or pattern of the file, sorted by name.
 
-        Paths below the working folder are relative to it. A pattern does not match results of dmlprep.
+        Paths below the working folder are relative to it. A pattern does not match results of dmlprep (``is_result``).
 
         Raises:
-            UsageError: too many files match.
+            UsageError: DP904, too many files match, or the pattern is not valid.
         """
         try:
             models = matching(self.folder, pattern)
@@ -122,6 +122,9 @@ def find_project(folder: Path | None = None) -> Path | None:
     """Return the path of the project file that applies in ``folder``; ``None`` if there is none.
 
     ``None`` as ``folder`` is the working folder. Folders above it count only inside the same git repository.
+
+    Raises:
+        UsageError: DP904, a ``pyproject.toml`` on the way cannot be read.
     """
     start = (folder or Path.cwd()).absolute()
     above = [start, *start.parents]
@@ -138,7 +141,8 @@ def read_project(path: Path) -> Project:
     """Read ``dmlprep.toml``, or ``[tool.dmlprep]`` of a ``pyproject.toml``.
 
     Raises:
-        UsageError: DP904, the file cannot be read, belongs to another user, or has an unknown field or a wrong type.
+        UsageError: DP904, the file cannot be read, belongs to another user, has an unknown or wrong field, or is a
+            ``pyproject.toml`` without the table.
     """
     reader = Reader(path)
     reader.check_owner()

@@ -60,7 +60,7 @@ class Reader:
         """Read the file and return its content as nested dictionaries.
 
         Raises:
-            UsageError: it cannot be read, or is not TOML.
+            UsageError: DP904, it cannot be read, is larger than 1 MiB, or is not valid TOML.
         """
         try:
             data = parse_toml(read_text(self.path, _BYTES))

@@ -72,8 +72,8 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
             and override its own.
 
     Raises:
-        RecipeError: a step or field is unknown, a step follows the step ``frame``, or the recipe has no step ``pin``
-            for the pins.
+        RecipeError: a step or field is unknown, a value does not fit, or a ``config`` of a frame cannot be used. A step
+            follows the step ``frame``, or the recipe has no step ``pin`` for the pins.
         UsageError: the target does not exist.
     """
     name, reason = (recipe.target, "") if recipe.target else default_target()

@@ -30,7 +30,7 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         cpu: compare on the CPU provider.
         fp16_emulation: emulate FP16 hardware if a step made the model FP16 and ``cpu`` is on. ``storage``: FP32 sums,
             stored in FP16. ``everywhere``: partial sums in FP16 too. ``both``: the first decides, the second informs.
-            ``off``: no emulation.
+            ``off``: none, except to predict a DirectML device that rounds toward zero.
         dml: compare on DirectML: ``auto`` if DirectML is available, ``require`` (exit code 3 if it is not), ``off``.
         tolerance: name of a tolerance, ``rel:0.005`` for a bound, or ``auto``, which chooses one by the types in the
             model (FP32, FP16, quantized) and by the device.
@@ -96,8 +96,8 @@ def load_recipe(name: str) -> Recipe:
     """Read a built-in recipe (``@vision-fp16``) or a recipe file.
 
     Raises:
-        RecipeError: no such recipe, not TOML, an unknown or ill-typed field, or an empty ``doc``; the message names the
-            field.
+        RecipeError: no such recipe, not readable, not TOML, an unknown or ill-typed field, or an empty ``doc``; the
+            message names the field.
     """
     return parse_recipe(recipe_text(name), name)
 
@@ -106,8 +106,8 @@ def recipe_text(name: str) -> str:
     """Return the TOML text of a built-in recipe or a recipe file, as it is written.
 
     Raises:
-        RecipeError: there is no such recipe, it cannot be read, or it is neither UTF-8 nor UTF-16 with a byte-order
-            mark.
+        RecipeError: there is no such recipe, it cannot be read or is larger than 1 MiB, or it is neither UTF-8 nor
+            UTF-16 with a byte-order mark.
     """
     if name.startswith("@"):
         if name not in builtin_names():
@@ -238,7 +238,8 @@ def read_value(text: str) -> Any:
     """Parse a TOML value and return it; text that is not TOML, such as a bare word, is returned as a string.
 
     Raises:
-        RecipeError: the value is nested too deep, contains a date or time, or has a whole number of more than 64 bits.
+        RecipeError: the text has more than the value, or the value is nested too deep, contains a date or time, or has
+            a whole number of more than 64 bits.
     """
     try:
         parsed = parse_toml(f"v = {text}")
@@ -262,7 +263,7 @@ def _holds_time(value: object) -> bool:
 def recipe_toml(recipe: Recipe, *notes: str) -> str:
     """Return a recipe as TOML text that begins with ``notes`` as comments.
 
-    Its name, and fields of ``[parity]`` and ``[limits]`` with default values, are left out.
+    Its name and format, and fields of ``[parity]`` and ``[limits]`` with default values, are left out.
     """
     head: dict[str, object] = {"doc": recipe.doc, **({"target": recipe.target} if recipe.target else {})}
     lines = [*(f"# {' '.join(note.split())}" for note in notes), *_rows(head)]

@@ -21,7 +21,7 @@ def suggest_for(model: Model) -> tuple[str, str]:
     operators = {node.op_type for node in nodes(model.ir)}
     ranks = {value.name or "": len(value.shape) for value in inputs if value.shape is not None}
     if half := next((value.name for value in graph.initializers.values() if value.dtype == ir.DataType.FLOAT16), None):
-        return "@static-fp32", f"its weights are FP16 already ({half})"
+        return "@static-fp32", f"it has FP16 weights already ({half})"
     if operators & {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"}:
         return "@static-fp32", "it is quantized"
     if maps := [value for value in inputs if ranks.get(value.name or "") == 4]:

@@ -48,9 +48,11 @@ class Variant(msgspec.Struct, frozen=True):
     def set(self, step: str, words: str, **options: object) -> Variant:
         """Return a copy of the variant with more options of a step, and ``words`` that describe them.
 
-        If the recipe does not have the step, it is added at the end.
+        If the recipe does not have the step, it is added at the end, but before a step that runs ``frame``.
         """
         tables = {**self.recipe.step, step: {**self.recipe.step.get(step, {}), **options}}
+        if frame := step_of(self.recipe, "frame"):
+            tables[frame] = tables.pop(frame)
         return Variant(msgspec.structs.replace(self.recipe, step=tables), (*self.words, words))
 
 

@@ -290,7 +290,7 @@ class _Search:
             return refused
         numbers = self._tree.figures(at)[0]
         return (
-            f"other recipes are as good; with this one, compute nodes on the CPU: {numbers.cpu_compute}, fused "
+            f"no better than other recipes; with this one, compute nodes on the CPU: {numbers.cpu_compute}, fused "
             f"partitions: {numbers.partitions}, copies between CPU and GPU: {numbers.crossings}"
         )
 

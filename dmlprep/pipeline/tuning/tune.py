@@ -38,6 +38,8 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
         InputError: the model cannot be read, or was changed meanwhile.
         UsageError: a recipe, a size or the target is wrong, or the recipes are for several targets.
         CheckNotRun: DirectML is required but not available.
+        ModelRefused: the model has content that dmlprep cannot preserve, or would grow beyond its limits.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     began = time.perf_counter()
     bases = [_pinned(recipe, request.pins) for recipe in request.recipes]

@@ -1,7 +1,7 @@
 """Call onnx's checker, shape inference, version converter, inliner and function builders in the worker process.
 
 Each call raises ``OnnxError`` if onnx refuses the model, and ``ToolFailed`` if it crashes or exceeds its limits. It
-raises ``CheckNotRun`` if its process does not start (``door.ask``).
+raises ``CheckNotRun`` if its process does not start, and ``InternalError`` if dmlprep is at fault (``door.ask``).
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def inflate(source: _Source, kind: str, budget: Budget) -> Iterator[bytes]:
 class Forward:
     """A file of decompressed bytes that is read once, from beginning to end, as ``tarfile`` does.
 
-    It refuses reads of more than ``CHUNK`` bytes and backward seeks, which only the headers of a hostile archive
-    request.
+    It refuses (``TooLarge``) reads of more than ``CHUNK`` bytes and backward seeks, which only the headers of a hostile
+    archive request.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

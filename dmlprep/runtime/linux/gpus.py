@@ -88,7 +88,8 @@ class Gpu:
 class GpuListing:
     """The usable GPUs of a machine, in the order of their numbers.
 
-    ``problems`` says why other devices cannot be used, or that there is no device. ``fix`` is the remedy.
+    ``problems`` says why other devices cannot be used, or that there is no device. ``fix`` is the remedy, if they do
+    not include it.
     """
 
     gpus: tuple[Gpu, ...]
@@ -116,10 +117,9 @@ def find(layout: Layout, tree: Path = Path("/")) -> GpuListing:
         gpus += own
         if not own:
             version = f" {way.version}" if way.version else ""
-            no_device = (
-                f"the Vulkan driver{version} finds no device there ({fault or 'no message'}); its version must be "
-                "that of the kernel driver"
-            )
+            no_device = f"the Vulkan driver{version} finds no device there ({fault or 'no message'})"
+            if way.libraries:
+                no_device += "; its version must be that of the kernel driver"
             problems.append(f"{way.title}: {way.problem or no_device}")
     return GpuListing(tuple(gpus), tuple(problems))
 
@@ -184,8 +184,8 @@ def choose(wanted: str, listing: GpuListing) -> Gpu:
         others = f"; not usable: {'; '.join(listing.problems)}" if listing.problems else ""
         raise CheckNotRun(f"no GPU matches {wanted!r}; GPUs: {there}{others}", where=where, fix=_LIST, code="DP803")
     if len(matching) > 1:
-        names = ", ".join(map(str, matching))
-        raise UsageError(f"{len(matching)} GPUs match: {names}", where=where, fix="choose by number: --gpu 0")
+        names, fix = ", ".join(map(str, matching)), f"choose by number: --gpu {matching[0].number}"
+        raise UsageError(f"{len(matching)} GPUs match: {names}", where=where, fix=fix)
     return matching[0]
 
 

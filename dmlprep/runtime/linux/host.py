@@ -50,7 +50,12 @@ class LinuxHost(SessionHost):
         return super().open(path, options)
 
     def start_worker(self) -> Child:
-        """Start a worker process, which serves the sessions of this host."""
+        """Start a worker process, which serves the sessions of this host.
+
+        Raises:
+            SessionFailure: it does not start.
+            CheckNotRun: the runtime is being installed or removed.
+        """
         return Child(
             lambda exchange: leashed(
                 command_line(self.layout, self.release, exchange, self.shader_key or "", self.gpu)

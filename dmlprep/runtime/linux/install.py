@@ -18,6 +18,7 @@ import msgspec
 from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.core.files import remove_tree
 from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.process.failure import FULL
 from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux import base, first_use, inventory, sandbox, shaders, shared_folders
 from dmlprep.runtime.linux.install_locks import alone, installing
@@ -87,7 +88,7 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     Raises:
         CheckNotRun: a piece is not available or not as expected, or another process installs or uses the runtime. The
             message gives the next step.
-        UsageError: an option is not valid.
+        UsageError: an option is not valid, or the package of ONNX Runtime is broken or has another digest.
         OutputError: the cache folder cannot be written.
     """
     check_machine()
@@ -104,7 +105,10 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 
 
 def install_into(layout: Layout, source: Source, say: Say) -> str:
-    """Install the missing and the damaged pieces of the runtime, and return its release."""
+    """Install the missing and the damaged pieces of the runtime, and return its release.
+
+    Raises the errors of ``install``, but ``LeadsOut`` and ``OSError`` as they are.
+    """
     manifest = read_manifest(layout)
     broken = broken_pieces(layout, source.release, say)
     if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
@@ -209,7 +213,7 @@ def read_manifest(layout: Layout) -> dict[str, Any]:
 
 
 def compile_programs(layout: Layout) -> None:
-    """Compile the native code in the sandbox, and remove the shaders that depend on it."""
+    """Compile the native code in the sandbox, and remove its old shaders; raise ``CheckNotRun`` if it fails."""
     part, sources = shared_folders.fresh(layout.home / "native.part"), layout.home / "native.sources"
     remove_tree(sources)
     shutil.copytree(NATIVE, sources)
@@ -228,7 +232,7 @@ def compile_programs(layout: Layout) -> None:
 
 
 def make_prefix(layout: Layout) -> None:
-    """Create Wine's prefix in the sandbox."""
+    """Create Wine's prefix in the sandbox; raise ``CheckNotRun`` if Wine fails."""
     part = shared_folders.fresh(layout.home / "prefix.part")
     empty = shared_folders.fresh(layout.home / "prefix.empty")
     script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
@@ -274,11 +278,15 @@ def _link_libraries(prefix: Beneath, root: Beneath) -> None:
 
 
 def run_or_fail(line: list[str], what: str, limit: float) -> None:
-    """Run a command; raise ``CheckNotRun`` if it fails or takes more than ``limit`` seconds."""
+    """Run a command; raise ``CheckNotRun`` if it fails, takes more than ``limit`` seconds, or needs too much memory."""
     try:
         result = run_tool(line, limit=limit)
     except subprocess.TimeoutExpired:
         raise CheckNotRun(f"{what}: it took longer than {limit:g} s") from None
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise CheckNotRun(f"{what}: {error}") from error
     if result.returncode:
         reason = "; ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
         raise CheckNotRun(f"{what}: {reason or f'exit code {result.returncode}'}")
@@ -331,9 +339,14 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"ONNX Runtime {release} is not installed in the runtime; {install} --release {release}"
     needed = inventory.pieces(layout, release or layout.release_for())
     for piece, what in inventory.damage(layout, needed).items():
-        option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""
-        return f"the runtime is damaged: {what}; {install}{option} to repair it"
+        return f"the runtime is damaged: {what}; {repair_line(piece)}"
     return ""
+
+
+def repair_line(piece: str) -> str:
+    """Return the remedy for a damaged piece, by its name in ``inventory.pieces``."""
+    option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release ") else ""
+    return f"run dmlprep runtime install{option} to repair it"
 
 
 def fingerprint(layout: Layout, release: str, device: Sequence[object] = ()) -> str:

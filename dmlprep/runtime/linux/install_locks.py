@@ -48,7 +48,7 @@ def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
         OSError: the folder cannot be written.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    return _held(layout, ".lock", "being installed", "wait until it ends")
+    return _held(layout, ".lock", "being installed or removed", "wait until it ends")
 
 
 def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:

@@ -83,7 +83,7 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
 
     Raises:
         InputError: the file is not such an archive, is broken or hostile, or has another digest.
-        OSError: the disk is full.
+        OSError: the disk is full, or ``releases`` cannot be written.
     """
     what = package_release(archive.name)
     if what is None or not archive.is_file():

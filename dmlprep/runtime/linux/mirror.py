@@ -58,6 +58,9 @@ class Mirror:
     Attributes:
         signatures: for each suite, the key that signed its release file, and any accepted fault.
         dates: for each suite, the date of its release file.
+
+    Raises:
+        UsageError: ``url`` is not an http or https address.
     """
 
     def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:
@@ -172,6 +175,10 @@ def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit
     """Write the body of an answer to a file, and return its SHA-256; refuse a body that is too long or too slow.
 
     ``size`` is the expected size in bytes (0: unknown), and ``limit`` the largest accepted one.
+
+    Raises:
+        CheckNotRun: the body is too long or too slow.
+        OSError: the body is too short, or cannot be written.
     """
     digest = hashlib.sha256()
     latest = time.monotonic() + 300 + limit / _LEAST_RATE

@@ -22,7 +22,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
     """Return the locations of a model's external data files, relative to ``folder``. Weights are not read.
 
     Raises:
-        SessionFailure: the file is not an ONNX model, or a data file is missing or outside the folder.
+        SessionFailure: the file cannot be read as an ONNX model, or a data file is missing or outside the folder.
     """
     from google.protobuf.message import DecodeError
 
@@ -31,7 +31,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
     try:
         locations = data_locations(path)
     except (DecodeError, OSError, ValueError, InputError) as error:
-        raise failure("load", f"not an ONNX model: {error}", str(path)) from error
+        raise failure("load", f"cannot be read as an ONNX model: {error}", str(path)) from error
     folder = folder.resolve()
     for location in locations:
         target = (folder / location).resolve()

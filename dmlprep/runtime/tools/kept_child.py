@@ -17,7 +17,7 @@ _IDLE = 60.0
 class KeptChild:
     """A child process that runs one Python file of this folder. The first call starts it; later calls use it again.
 
-    It may read and write its exchange folder, but no files of the user.
+    On Linux it may read and write its exchange folder, but no files of the user (``process/confinement.py``).
     """
 
     def __init__(self, file: str, name: str) -> None:

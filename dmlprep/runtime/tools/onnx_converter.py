@@ -15,6 +15,7 @@ def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
     Raises:
         ModelRefused: the converter cannot convert one of the operators.
         ToolFailed: the converter crashes on the model, or needs more than its limits.
+        CheckNotRun: its process does not start.
     """
     try:
         return calls.convert_version(proto, version)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import onnx
 from onnxconverter_common import float16
 
-from dmlprep.core.errors import ModelRefused, ToolFailed
+from dmlprep.core.errors import CheckNotRun, InternalError, ModelRefused, ToolFailed
 from dmlprep.process.onnx_worker import calls
 
 FP16_MAX = 65504.0
@@ -38,6 +38,7 @@ def convert_to_fp16(
     Raises:
         ModelRefused: the converter failed.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
+        CheckNotRun: the process of onnx does not start.
     """
     try:
         inferred = calls.infer_shapes(proto, propagate=False)  # the converter would call it in this process
@@ -54,7 +55,7 @@ def convert_to_fp16(
                 check_fp16_ready=False,
             )
             return converted
-    except ToolFailed:
+    except (ToolFailed, CheckNotRun, InternalError):
         raise
     except Exception as error:  # its errors have no common base class, so every error counts as a refusal
         line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)

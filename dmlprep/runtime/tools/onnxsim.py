@@ -72,6 +72,7 @@ def simplify(
 
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed, exceeded its time or memory, or returned no valid model.
+        OutputError: the disk with the temporary files is full.
     """
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
     result = onnx.ModelProto()
@@ -80,7 +81,7 @@ def simplify(
         check_bounds(result, "its result")  # folding creates tensors that the file did not have
     except SessionFailure as failed:
         prefix = "" if failed.kind in ("timeout", "hang", "crash", "memory") else "onnxsim failed: "
-        more = "" if failed.kind == "memory" else ", or raise its time limit"
+        more = ", or raise its time limit" if failed.kind in ("timeout", "hang") else ""
         raise _refused(f"{prefix}{failed.message}", more) from failed
     except (DecodeError, OSError) as error:
         raise _refused(f"onnxsim returned no model: {error}") from error
@@ -94,5 +95,5 @@ def end() -> None:
     _process.end()
 
 
-def _refused(what: str, more: str = ", or raise its time limit") -> ModelRefused:
+def _refused(what: str, more: str = "") -> ModelRefused:
     return ModelRefused(what, where="onnxsim", code="DP301", fix=f"remove the step{more}")

@@ -69,6 +69,7 @@ class Reading:
         Raises:
             InputError: the file cannot be read, or exceeds its limit of time, memory or size.
             UsageError: the package is not installed.
+            OutputError: the disk with the temporary files is full.
         """
         where = str(path)
         require(self._module, self._package, self._purpose)

@@ -108,6 +108,19 @@ def test_a_refusal_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not load" in verdict.reason
 
 
+def test_a_release_that_records_no_placement_is_not_the_models_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opener(path: Path, options: SessionOptions) -> Any:
+        def placement() -> None:
+            raise SessionFailure("run", "this release does not record placement")
+
+        session = open_cpu(path, options)
+        monkeypatch.setattr(session, "placement", placement)
+        return session
+
+    with pytest.raises(CheckNotRun, match=r"does not record placement.*ort-1.24 or a newer target"):
+        verified(monkeypatch, opener)
+
+
 def test_times_that_cannot_be_had_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing() -> dict[str, np.ndarray]:
         raise CheckNotRun("input x is not a tensor")

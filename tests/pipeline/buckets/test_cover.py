@@ -111,3 +111,8 @@ def test_what_cannot_be_is_told(waste: float, multiple: int) -> None:
         cover_within({(5, 5): 1, (6, 5): 2}, waste, multiple)
     with pytest.raises(UsageError):
         cover({(5,): 1}, 0)
+    apart = {(size,): 1 for size in (1, *range(1000, 1100))}
+    for step in (1, 7):
+        with pytest.raises(UsageError) as refused:
+            cover_within(apart, 1.0, step)
+        assert ("--bucket-multiple" in refused.value.fix) is (step > 1)

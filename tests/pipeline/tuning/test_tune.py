@@ -178,6 +178,14 @@ def test_what_a_recipe_says_itself_stays(tmp_path: Path) -> None:
         dmlprep.tune(CNN.path, recipes=[recipe, other], offline=True)
 
 
+def test_a_frame_stays_the_last_step(tmp_path: Path) -> None:
+    recipe = tmp_path / "framed.toml"
+    recipe.write_text('doc = "Framed"\n[step.pin]\n[step.opset]\n[step.frame]\n', encoding="utf-8")
+    tuned = dmlprep.tune(block(tmp_path), recipes=[recipe], pins={"batch": 1}, offline=True)
+    assert tuned.exit_code == 0
+    assert any("fused" in name for one in tuned.candidates for name in (one.name, *one.same))
+
+
 def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     found = dmlprep.tune(block(tmp_path), pins={"batch": 1}, offline=True, search_seconds=0)
     said = "\n".join(found.left_out)

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from dmlprep.core.errors import ModelRefused
+from dmlprep.core.errors import CheckNotRun, ModelRefused
+from dmlprep.process.onnx_worker import calls
 from dmlprep.runtime.tools import onnxconverter_common as engine
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) { a = MatMul(x, w) y = Relu(a) }'
@@ -44,3 +45,12 @@ def test_failures_are_refusals():
         engine.convert_to_fp16(None, keep_io=True, keep_operators=(), keep_nodes=())  # type: ignore[arg-type]
     assert caught.value.code == "DP403"
     assert caught.value.fix
+
+
+def test_a_missing_process_of_onnx_is_no_fault_of_the_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> onnx.ModelProto:
+        raise CheckNotRun("its process did not start")
+
+    monkeypatch.setattr(calls, "infer_shapes", missing)
+    with pytest.raises(CheckNotRun, match="did not start"):
+        engine.convert_to_fp16(_proto(np.zeros((16, 16), np.float32)), keep_io=True, keep_operators=(), keep_nodes=())

@@ -82,7 +82,11 @@ def transpose_matmul(b: Builder) -> list[ir.Value | None]:
 
 
 def expand_dims(b: Builder) -> list[ir.Value | None]:
-    """Write com.microsoft.ExpandDims, whose axis must be constant, as Unsqueeze."""
+    """Write com.microsoft.ExpandDims, whose axis must be constant, as Unsqueeze.
+
+    Raises:
+        CannotLower: the axis is not constant.
+    """
     return [b.op("Unsqueeze", b.need(0), b.ints(*b.whole_numbers(b.need_constant(b.need(1), "axis"), "axes")))]
 
 
@@ -185,7 +189,11 @@ def binarizer(b: Builder) -> list[ir.Value | None]:
 
 
 def imputer(b: Builder) -> list[ir.Value | None]:
-    """Write ai.onnx.ml.Imputer: replace one value (or NaN) by a constant, which may differ for each feature."""
+    """Write ai.onnx.ml.Imputer: replace one value (or NaN) by a constant, which may differ for each feature.
+
+    Raises:
+        CannotLower: the node has no imputed value.
+    """
     x = b.need(0)
     whole = b.need_dtype(x) == T.INT64
     new = b.attr("imputed_value_int64s" if whole else "imputed_value_floats")

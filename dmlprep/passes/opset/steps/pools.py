@@ -71,6 +71,9 @@ def average_dilated_19(b: Builder) -> list[ir.Value | None] | None:
     """Write dilations as a convolution with ones for each channel, divided by the number of elements in each window.
 
     A node without dilations stays.
+
+    Raises:
+        CannotLower: the shape is not fixed, or the node has auto_pad.
     """
     if set(b.attr("dilations") or [1]) == {1}:
         b.set_attr(dilations=None)
@@ -84,6 +87,9 @@ def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
     """Write dilations or ceil_mode as the p-th root of a convolution of abs(x)^p with ones for each channel.
 
     A node with neither stays.
+
+    Raises:
+        CannotLower: the shape is not fixed, or the node has auto_pad.
     """
     if set(b.attr("dilations") or [1]) == {1} and not b.attr("ceil_mode", 0):
         b.set_attr(dilations=None, ceil_mode=None)
@@ -104,10 +110,11 @@ def _sums(
         CannotLower: the shape of ``x`` is not fixed, or the node uses auto_pad.
     """
     if b.attr("auto_pad", "NOTSET") != "NOTSET":
-        raise CannotLower("dilations are combined with auto_pad")
+        raise CannotLower("dilations or ceil_mode are combined with auto_pad")
     shape = b.values.static_shape(x)
     if shape is None:
-        raise CannotLower("dilations need fixed shapes: pin the free dimensions of the model", in_function=True)
+        reason = "dilations or ceil_mode need fixed shapes: pin the free dimensions of the model"
+        raise CannotLower(reason, in_function=True)
     window, channels, sizes = _Window(b), shape[1], shape[2:]
     rounded = window.out if b.attr("ceil_mode", 0) else window.down
     outs = [rounded(i, size) for i, size in enumerate(sizes)]

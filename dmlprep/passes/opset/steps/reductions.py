@@ -37,6 +37,9 @@ def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
 
     ReduceSum needs an operator that a sum can express, and opset 13. A node that reduces no axis
     (noop_with_empty_axes) is written element by element.
+
+    Raises:
+        CannotLower: a constant axis is not an integer or outside the rank, or axes are computed and the rank unknown.
     """
     axes = b.input(1)
     noop = bool(b.attr("noop_with_empty_axes", 0))

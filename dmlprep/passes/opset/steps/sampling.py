@@ -202,7 +202,11 @@ def deform_conv_19(b: Builder) -> list[ir.Value | None]:
 
 
 def col2im_18(b: Builder) -> list[ir.Value | None]:
-    """Write a transposed convolution with a constant kernel that puts each element of a block in its place."""
+    """Write a transposed convolution with a constant kernel that puts each element of a block in its place.
+
+    Raises:
+        CannotLower: the image or block shape is not constant.
+    """
     x = b.need(0)
     image = [int(i) for i in b.need_constant(b.need(1), "its image shape")]
     block = [int(i) for i in b.need_constant(b.need(2), "its block shape")]
@@ -225,6 +229,9 @@ def affine_grid_20(b: Builder) -> list[ir.Value | None]:
     """Write the positions along each axis, from Range of scalars, as a matrix, and multiply it by theta.
 
     ONNX's function body cannot be used: it passes tensors of one element to Range, which ONNX Runtime does not load.
+
+    Raises:
+        CannotLower: the number of sizes is unknown.
     """
     theta, size = b.need(0), b.need(1)
     elements = b.values.static_shape(size)
@@ -265,7 +272,11 @@ def _normalized(b: Builder, index: ir.Value, count: ir.Value, *, align: bool) ->
 
 
 def roi_align_16(b: Builder) -> list[ir.Value | None] | None:
-    """Drop the mode output_half_pixel, the only one of older versions; other modes cannot be lowered."""
+    """Drop the mode output_half_pixel, the only one of older versions; other modes cannot be lowered.
+
+    Raises:
+        CannotLower: the node has another mode.
+    """
     if b.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         raise CannotLower("older versions of the operator shift its regions by half a pixel")
     b.set_attr(coordinate_transformation_mode=None)

@@ -67,7 +67,11 @@ def _reduction(b: Builder) -> str:
 
 
 def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
-    """Write a reduction that the target lacks by comparing every index with every position; leave other nodes."""
+    """Write a reduction that the target lacks by comparing every index with every position; leave other nodes.
+
+    Raises:
+        CannotLower: shapes are not fixed, updates cover a part of another dimension, or the comparison is too large.
+    """
     reduction = _reduction(b)
     if not reduction:
         return None
@@ -87,7 +91,11 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
 
 
 def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
-    """Write a reduction that the target lacks by comparing every index with every row of data; leave other nodes."""
+    """Write a reduction that the target lacks by comparing every index with every row of data; leave other nodes.
+
+    Raises:
+        CannotLower: shapes are not fixed, or the comparison is too large.
+    """
     reduction = _reduction(b)
     if not reduction:
         return None
@@ -141,7 +149,11 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
 
 
 def cum_prod_26(b: Builder) -> list[ir.Value | None]:
-    """Write running products by doubling: after step k each element is the product of the last 2^k elements."""
+    """Write running products by doubling: after step k each element is the product of the last 2^k elements.
+
+    Raises:
+        CannotLower: the shape is not fixed.
+    """
     x, axis = b.need(0), b.need(1)
     shape = b.values.static_shape(x)
     if shape is None:

@@ -13,7 +13,11 @@ from dmlprep.passes.opset.steps.reductions import chosen_axes
 
 
 def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
-    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape."""
+    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape.
+
+    Raises:
+        CannotLower: the axes are computed, and the rank is unknown.
+    """
     axes = b.input(1)
     if axes is None:
         return None
@@ -28,7 +32,11 @@ def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
-    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape."""
+    """Move constant axes to the attribute. For axes that are computed at run time, write a Reshape.
+
+    Raises:
+        CannotLower: the axes are computed, and their number or the rank is unknown.
+    """
     axes = b.need(1)
     known = b.values.constant(axes)
     if known is None:
@@ -68,7 +76,11 @@ def _never_empty(b: Builder, value: ir.Value) -> bool:
 
 
 def reshape_14(b: Builder) -> list[ir.Value | None] | None:
-    """Drop allowzero where it is 0 or the shape surely has no 0; otherwise write nodes that give empty dimensions."""
+    """Drop allowzero where it is 0 or the shape surely has no 0; otherwise write nodes that give empty dimensions.
+
+    Raises:
+        CannotLower: such nodes are needed, and the rank of the output is unknown.
+    """
     x, wanted = b.need(0), b.need(1)
     shape = b.values.constant(wanted)
     sizes = known_in_parts(b.values, wanted) if b.attr("allowzero", 0) else ()

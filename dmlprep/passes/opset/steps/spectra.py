@@ -57,7 +57,11 @@ def _any_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> ir.Value | 
 
 
 def dft_17(b: Builder) -> list[ir.Value | None]:
-    """Write products with constant matrices of cosines and sines; the size of the axis must be known."""
+    """Write products with constant matrices of cosines and sines; the size of the axis must be known.
+
+    Raises:
+        CannotLower: the size of the axis or of the last dimension is unknown, or the length is not constant.
+    """
     x, length = b.need(0), b.input(1)
     shape = b.values.dims(x)
     if shape is None:
@@ -118,7 +122,11 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
 
 
 def stft_17(b: Builder) -> list[ir.Value | None]:
-    """Gather the frames, multiply them by the window, and write the DFT of each; sizes and step must be known."""
+    """Gather the frames, multiply them by the window, and write the DFT of each; sizes and step must be known.
+
+    Raises:
+        CannotLower: the length of the signal, frame or window is unknown, or the step is not constant.
+    """
     signal, step, window, length = b.need(0), b.need(1), b.input(2), b.input(3)
     shape = b.values.dims(signal)
     samples = shape[1] if shape is not None else None

@@ -62,7 +62,11 @@ def cast_like(b: Builder) -> list[ir.Value | None] | None:
 
 
 def constant_12(b: Builder) -> None:
-    """Replace value_int, value_floats and similar attributes by the attribute value, a tensor."""
+    """Replace value_int, value_floats and similar attributes by the attribute value, a tensor.
+
+    Raises:
+        CannotLower: the value is a parameter of a model-local function.
+    """
     held = b.node.attributes
     if any(attr.is_ref() for attr in held.values()):
         raise CannotLower("its value is a parameter of a model-local function", in_function=True)

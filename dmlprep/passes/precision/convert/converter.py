@@ -157,7 +157,7 @@ def _findings(plan: Plan) -> list[Finding]:
 def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:
     """Return the finding (DP401) for a mask whose entries become ``becomes`` in magnitude."""
     text = f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
-    text += "still low enough that their softmax weight is 0"
+    text += "still beyond any score"
     return _note("DP401", text, node=value.name or "", peak=loss.peak, becomes=becomes, over=loss.over)
 
 

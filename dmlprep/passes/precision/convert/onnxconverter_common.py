@@ -33,7 +33,7 @@ def convert_with_onnxconverter_common(
         is not converted.
 
     Raises:
-        ModelRefused: the converter failed, or wrote an invalid model.
+        ModelRefused: the converter failed, or wrote an invalid model. ``model`` may be changed already.
     """
     if engine.holds_fp16(freeze(model.ir).proto):
         return None
