@@ -38,6 +38,9 @@ from dmlprep.runtime import SessionFailure, ValueInfo
 
 _Bounds = dict[Literal["dml", "cpu"], Tolerance]
 
+_LOADER = ("app_", "buckets.", "loader.", "public.", "sample.", "vendors.")
+"""Beginnings of the names of modules in ``portable`` that only the loader for apps imports."""
+
 
 @dataclass(frozen=True)
 class KitRequest:
@@ -376,11 +379,18 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 
 def _runner(kit: ZipWriter) -> None:
-    """Add the runner to the kit: ``portable`` as the package ``dmlprep_kit``, ``run.py`` and ``README.txt``."""
+    """Add the runner to the kit: ``portable`` as the package ``dmlprep_kit``, ``run.py`` and ``README.txt``.
+
+    The modules of the loader for apps are left out.
+    """
     portable = sorted(resources.files("dmlprep.portable").iterdir(), key=lambda file: file.name)
     own = resources.files("dmlprep.kit")
     files = {name: own / name for name in ("run.py", "README.txt")}
-    files |= {f"dmlprep_kit/{file.name}": file for file in portable if file.name.endswith(".py")}
+    files |= {
+        f"dmlprep_kit/{file.name}": file
+        for file in portable
+        if file.name.endswith(".py") and not file.name.startswith(_LOADER)
+    }
     for name, file in files.items():
         kit.add_bytes(name, file.read_bytes().replace(b"\r\n", b"\n"))
 

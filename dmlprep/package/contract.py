@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from dmlprep.core.text.documents import to_json
+from dmlprep.portable.shares import percent
 from dmlprep.record.buckets import Count, FileEntry, FileName
 
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
@@ -310,7 +311,7 @@ class Contract(msgspec.Struct, frozen=True):
         ]
         share = sum(one.removed.bytes for one in models) / max(sum(one.proved_bytes for one in models), 1)
         counts = ", ".join(filter(None, kinds))
-        return f"{counts} ({100 * share:.2g} % of the file{'s' if self.buckets else ''})" if counts else ""
+        return f"{counts} ({percent(share, 0)} of the file{'s' if self.buckets else ''})" if counts else ""
 
     @property
     def shipped_files(self) -> list[str]:

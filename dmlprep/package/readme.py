@@ -10,6 +10,7 @@ from dmlprep.package.contract import CONTRACT, SCHEMA, Bucket, Contract, Proof, 
 from dmlprep.package.examples import SHOWN_OUTPUTS, code_sizes, code_text, fill_program
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
+from dmlprep.portable.shares import percent
 
 _SAMPLE = re.compile(r"[Ss]ample\.(py|cpp|cs|m?js)")
 _LOADED = re.compile(r"dmlprep(?!.*\.d\.)")
@@ -145,8 +146,8 @@ def _difference(proof: Proof) -> str:
 
 
 def _share(share: float) -> str:
-    """Return a share in percent as text: ``0.06 %``, ``12.5 %``."""
-    return f"{100 * share:.{2 if share < 0.1 else 3}g} %"
+    """Return a share in percent as text: ``0.06 %``, ``12 %``, ``less than 0.01 %``."""
+    return percent(share, 0 if share >= 0.1 else 2) if share >= 1e-4 else "less than 0.01 %"
 
 
 def _buckets(contract: Contract) -> Iterator[str]:

@@ -287,5 +287,5 @@ def test_a_depfile_holds_no_name_that_would_be_a_rule(run: Run, tmp_path: Path) 
         run("prepare", path, "-o", tmp_path / "out", "--pin", "x4=2", "--device", "cpu", "--depfile", depfile)
     )
     assert done.code == 2
-    assert "make and ninja" in done.err
+    assert "a file name contains control characters" in done.err
     assert not depfile.exists()
