@@ -85,7 +85,11 @@ class Runs:
 
     @property
     def sources(self) -> list[Path]:
-        """The paths of the models and their data files, each once."""
+        """The paths of the models and their data files, each once.
+
+        Raises:
+            ModelRefused: a data file is not in the folder of its model, or has an invalid name.
+        """
         return list(dict.fromkeys(file for run in self.all for file in (run.path, *_data_files(run.model))))
 
     @property
@@ -105,8 +109,8 @@ def open_runs(folder: Path, *, keep_metadata: bool = False) -> Runs:
         keep_metadata: True to package the unchanged models, also with names of this machine.
 
     Raises:
-        InputError: the folder has no run, or its files do not belong together.
-        ModelRefused: a model has a name of the machine outside its metadata.
+        InputError: the folder has no run, its files do not belong together, or one cannot be read.
+        ModelRefused: a model has a name of the machine outside its metadata, or an app cannot use it.
     """
     listed = folder if folder.name == BUCKETS else folder / BUCKETS
     if not listed.is_file():
@@ -283,7 +287,7 @@ def tensors(model: Model) -> tuple[list[Tensor], list[Tensor]]:
     """Return the inputs and the outputs of a model that was opened from a file, as a contract describes them.
 
     Raises:
-        ModelRefused: one is not a tensor of known rank.
+        ModelRefused: one is not a tensor of known rank, or the model's frame does not fit it.
     """
     graph, known, path = model.ir.graph, meanings(model), model.path
     assert path is not None

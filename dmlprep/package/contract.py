@@ -81,12 +81,12 @@ class AppPicture(msgspec.Struct, frozen=True):
     """The form of a picture that the app passes or receives.
 
     Attributes:
-        size: height and width in pixels.
+        size: height and width in pixels; 0 for a free size.
         colour: order of its channels in memory.
         white: the value of white; black is 0.
         fit: how the graph brings it to the model's size; empty for an output.
         resize: how the graph resizes it (``pillow-bilinear``); empty for an output.
-        model_size: height and width that the model gets; ``None`` for an output.
+        model_size: height and width that the model gets; ``None`` for outputs and boxes.
     """
 
     size: tuple[Count, Count]

@@ -108,15 +108,15 @@ def fill_program(part: str, contract: Contract) -> str:
     """Fill the program in a Markdown text of a language with the lines for a model's inputs and outputs.
 
     Lines that begin with ``%`` stay only if an input is a picture of bytes, which the program reads from a file. Other
-    inputs are zeros of the right type and shape (masks: ones). If the language has no type for a tensor, a sentence
-    replaces the program.
+    inputs are zeros of the right type and shape (masks: ones). If the examples have no code for a type, a
+    sentence replaces the program.
     """
     outputs = contract.outputs[:SHOWN_OUTPUTS]
     strange = next((one for one in (*contract.inputs, *outputs) if one.type not in _ARRAYS), None)
     photos = list(filter(_is_photo, contract.inputs)) if strange is None else []
     part = re.sub(r"^%(.*\n)", r"\1" if photos else "", part, flags=re.MULTILINE)
     if strange is not None:
-        sentence = f"(No example: this language has no type {text(strange.type)}.)"
+        sentence = f"(No example: dmlprep writes none for the type {text(strange.type)}.)"
         return re.sub(r"```\w+\n[^`]*@INPUTS@[^`]*```", lambda _: sentence, part)
     language = contract.language
     types = _TYPES[language]

@@ -41,7 +41,7 @@ class Language:
     modules: tuple[tuple[str, str], ...] = ()
 
     def files(self) -> dict[str, bytes]:
-        """Return the content, as bytes, of every file of the language by its name, except the README."""
+        """Return every file of the language but the README, by name: bytes with unfilled words like ``@NUGET@``."""
         own = resources.files("dmlprep.package") / self.folder
         texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
         return texts | {name: _module(name, module) for name, module in self.modules}

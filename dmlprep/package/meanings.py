@@ -59,6 +59,9 @@ def meanings(model: Model) -> dict[tuple[Side, str], Known]:
     """Return the known facts about the inputs and outputs of a model, by side (``input``, ``output``) and name.
 
     Inputs and outputs whose meaning is unknown are left out.
+
+    Raises:
+        ModelRefused: the metadata of the frame does not fit the model.
     """
     by_name: dict[tuple[Side, str], Known] = {}
     for value in model.ir.graph.inputs:

@@ -49,7 +49,7 @@ class OpenedOriginal:
 
         Raises:
             InputError: a file of weights changed or cannot be read.
-            OutputError: the disk is full.
+            OutputError, OSError: a file cannot be written.
         """
         assert self.model.path is not None
         target = folder / FILE

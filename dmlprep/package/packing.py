@@ -46,6 +46,8 @@ from dmlprep.record.aliases import Progress
 from dmlprep.record.buckets import FileEntry
 
 README = "README.md"
+_DIFFERS = "dmlprep bisect finds the first node that differs"
+_PROVE = "prepare it with --device dml --require-dml, or prove it on Windows with a kit"
 _PIECE = 1 << 20
 
 
@@ -179,8 +181,7 @@ def _refused(run: Path, runs: Runs) -> DmlprepError:
         f"not packaged, because the run did not prove the model: {runs.unproven[0]}",
         where=str(run),
         code="DP821",
-        fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
-        "anyway, and records this in the contract",
+        fix=f"{_DIFFERS if failed else _PROVE}; --unproven packages it anyway, and records this in the contract",
     )
 
 

@@ -103,7 +103,7 @@ def _sample(language: Language, outputs: Sequence[SampleOutput]) -> Iterator[str
     if any(one.allowed is not None for one in outputs):
         yield "\nThe sample compares its own numbers. It prints `as expected`, or ends with exit code 1.\n"
     else:
-        yield "\nRounding can change the order of such numbers, so the sample does not compare them.\n"
+        yield "\nRounding can change these numbers a lot, so the sample does not compare them.\n"
 
 
 def _shipped(language: Language, contract: Contract) -> Iterator[str]:
@@ -121,7 +121,9 @@ def _needs(contract: Contract) -> Iterator[str]:
     yield f"- {text(target.lowest_windows)} or newer, and a GPU with Direct3D 12."
     yield f"- ONNX Runtime {target.lowest_onnxruntime} or newer with DirectML {target.lowest_directml} or newer."
     yield f"  It was made for {target.onnxruntime} with DirectML {target.directml} (level {target.feature_level})."
-    yield f"- {target.nodes_on_directml} of {target.nodes} nodes run on DirectML.\n"
+    if target.nodes:
+        yield f"- By prediction, {target.nodes_on_directml} of {target.nodes} nodes run on DirectML."
+    yield ""
     yield "## What was proved\n"
     for proof in contract.proof:
         reason = f": {text(proof.reason)}" if proof.reason else ""

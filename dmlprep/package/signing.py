@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LONGEST = 4096
 """Largest size in bytes of the file of a key or a signature; these have some hundred."""
 
+_OWN_KEY = "pass the file that dmlprep package --sign created, or an unencrypted openssl ed25519 key"
+_AUTHORS = "get the package and the key from the author; dmlprep package --sign KEY signs"
 
 _FORM = re.compile(rb"[A-Za-z0-9+/]{86}==\n")
 """Pattern of the file of a signature: base64 of 64 bytes, and a line end."""
@@ -81,14 +83,14 @@ def signing_key(path: Path) -> SigningKey:
         check_output(path)
         check_output(public_file(path))
         return SigningKey(crypto.ed25519.Ed25519PrivateKey.generate(), path, is_new=True)
-    raw = _read(path, "pass the file that dmlprep package --sign created, or an openssl ed25519 key")
+    raw = _read(path, _OWN_KEY)
     try:
         private = crypto.serialization.load_pem_private_key(raw, None)
     except (ValueError, TypeError, crypto.unsupported) as error:
         what = "it is encrypted" if b"ENCRYPTED" in raw else "it contains no private key in PEM"
-        raise _unfit(path, what) from error
+        raise _unfit(path, what, _OWN_KEY) from error
     if not isinstance(private, crypto.ed25519.Ed25519PrivateKey):
-        raise _unfit(path, "its key is not an Ed25519 key")
+        raise _unfit(path, "its key is not an Ed25519 key", _OWN_KEY)
     return SigningKey(private, path, is_new=False)
 
 
@@ -123,7 +125,7 @@ def check_signature(document: bytes, signature: Path, key: Path) -> None:
     if not signature.exists():
         raise _unfit(signature, "the package is not signed: this file is missing")
     try:
-        public.verify(base64.b64decode(_read(signature, ""), validate=False), document)
+        public.verify(base64.b64decode(_read(signature, _AUTHORS), validate=False), document)
     except (crypto.invalid, binascii.Error) as error:
         what = "wrong signature: the contract was changed, or another key signed it"
         raise _unfit(signature, what) from error
@@ -151,6 +153,5 @@ def _read(path: Path, fix: str) -> bytes:
     return read_small(path, code="DP823", fix=fix, limit=_LONGEST)
 
 
-def _unfit(path: Path, what: str) -> InputError:
-    fix = "get the package and the key from the author; dmlprep package --sign KEY signs"
+def _unfit(path: Path, what: str, fix: str = _AUTHORS) -> InputError:
     return InputError(what, where=str(path), code="DP823", fix=fix)

@@ -189,4 +189,4 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
     if metrics.cosine < tolerance.cosine:
         return f"output {name}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is required"
     share = percent(metrics.out_of_tolerance, 2)
-    return f"output {name}: {share} of the elements are infinite or NaN on one side only"
+    return f"output {name}: {share} of the elements are infinite, NaN or a mask on one side only"

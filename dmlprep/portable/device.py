@@ -92,8 +92,8 @@ def fixed_version(block: bytes) -> str:
     Raises:
         ValueError: the bytes are not such a structure.
     """
-    signature, _struct, high, low = struct.unpack_from("<4I", block)
-    if signature != 0xFEEF04BD:
+    signature, _struct, high, low = struct.unpack_from("<4I", block.ljust(16, b"\0"))
+    if len(block) < 16 or signature != 0xFEEF04BD:
         raise ValueError("not a VS_FIXEDFILEINFO")
     return f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
 

@@ -223,7 +223,7 @@ class Model:
 
         The first switch to a bucket opens its session. Sessions of other buckets stay open until ``close`` or
         ``reopen``. Each has its own copy of the weights on the device. After an error, the previous bucket remains
-        loaded.
+        loaded, unless the warm-up lost the device or its memory: then call ``reopen``.
 
         Raises:
             BadInput: no bucket is large enough, the package has no buckets, or a dimension is unknown or missing.

@@ -28,7 +28,7 @@ def match_rows(
     Returns:
         matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a
             note. ``None`` if the outputs of one side differ in their number of rows, or an output differs in the shape
-            of its rows. Also ``None`` for strings, and for more than ``MOST_ROWS`` rows.
+            of its rows. Also ``None`` for scalars, for strings, and for more than ``MOST_ROWS`` rows.
     """
     counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
     if any(len(one) != 1 or -1 in one for one in counts):

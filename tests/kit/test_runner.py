@@ -215,6 +215,8 @@ def test_names_that_the_runner_shows_do_nothing(box: Path, tmp_path: Path) -> No
 def test_versions_and_adapters_are_read_from_their_structures() -> None:
     block = struct.pack("<4I", 0xFEEF04BD, 0x10000, 1 << 16 | 15, 4 << 16 | 1) + bytes(36)
     assert device.fixed_version(block) == "1.15.4.1"
+    with pytest.raises(ValueError, match="VS_FIXEDFILEINFO"):
+        device.fixed_version(block[:8])
     assert device.driver_version(31 << 48 | 0 << 32 | 15 << 16 | 4601) == "31.0.15.4601"
     desc = dxgi.AdapterDesc()
     assert ctypes.sizeof(desc) == 312 if ctypes.sizeof(ctypes.c_size_t) == 8 else 292

@@ -149,7 +149,7 @@ def test_nothing_is_expected_of_models_without_repeatable_numbers(text: str, tmp
     contract, readme = _packaged(_run(text, tmp_path / "run"), tmp_path / "app")
     assert contract.sample == []
     assert "as expected" not in readme
-    assert ("this language has no type" in readme) == ("bfloat16" in text)
+    assert ("No example: dmlprep writes none" in readme) == ("bfloat16" in text)
 
 
 def test_a_name_is_one_string_in_each_language(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _explain(
         lines.append(f"   fix: {CODES[placed.not_fused].remedy}")
     for hit in find_quirks(graph, target):
         if hit.node is node:
-            lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.outcome}")
+            lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.effect}")
     if on_cpu and (fix := advice(placed)):
         lines.append(f"   fix: {fix}")
     return lines

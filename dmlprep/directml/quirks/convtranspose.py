@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
 
 
-def _matches(node: NodeFacts) -> str:
-    pad = node.attribute("auto_pad", "NOTSET")
+def _matches(node: NodeFacts) -> str | Match:
+    """The reason, if DirectML's pads, which are those of a Conv, give another size; they do not for whole strides."""
+    pad, x = node.attribute("auto_pad", "NOTSET"), node.input(0)
     strides = node.attribute("strides", [1])
-    return f"auto_pad {pad} with strides {list(strides)}" if pad.startswith("SAME") and max(strides) > 1 else ""
+    if not pad.startswith("SAME") or max(strides) <= 1:
+        return ""
+    sizes = [None] if x is None or x.shape is None else x.shape[2:]
+    known = [(d, s) for d, s in zip(sizes, strides, strict=False) if isinstance(d, int)]
+    text = f"auto_pad {pad} with strides {list(strides)}"
+    if any(d % s for d, s in known):
+        return f"{text} on sizes {list(sizes)}, which are not multiples"
+    plain = len(known) == len(sizes) and max([*node.attribute("dilations", [1]), 1]) == 1
+    if plain and not node.has("output_shape") and not any(node.attribute("output_padding", [])):
+        return ""
+    return Match(f"{text} on sizes that might not be multiples", sure=False)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -59,7 +59,11 @@ QUIRK = Quirk(
 
 def _matches_product(node: NodeFacts) -> str:
     a, out = node.input(0), node.output()
-    return f"{a.name} has no columns" if a is not None and out is not None and a.size == 0 and out.size != 0 else ""
+    return (
+        f"{a.name} is empty, the product is not"
+        if a is not None and out is not None and a.size == 0 and out.size != 0
+        else ""
+    )
 
 
 def _rewrite_product(facts: NodeFacts, edit: Edit) -> str:

@@ -35,7 +35,7 @@ class Hit:
         return Finding(
             code=self.quirk.code,
             severity=row.severity if self.sure else "warning",
-            message=f"{self.detail}: {self.quirk.outcome}",
+            message=f"{self.detail}: {self.quirk.effect}",
             node=self.node.path,
             facts={
                 "op": self.node.key,

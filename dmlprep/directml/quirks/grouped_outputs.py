@@ -13,7 +13,7 @@ _OUTPUTS = 3
 
 def _matches(node: NodeFacts) -> str:
     named = [bool(value.name) for value in node.ir.outputs[:_OUTPUTS]]
-    return "" if named == [True] * _OUTPUTS else "its present keys and values are not outputs"
+    return "" if named == [True] * _OUTPUTS else "not all three of its first outputs have names"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

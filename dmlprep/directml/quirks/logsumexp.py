@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str | Match:
     shift = data.producer.input(1) if data.producer is not None and data.producer.op == "Sub" else None
     if shift is not None and shift.producer is not None and shift.producer.op in ("Clip", "ReduceMax"):
         return ""  # it subtracts its maximum
-    return Match("its data might be above 88 or below -88", sure=False)
+    return Match("its data might be beyond the range of exp (88 in FP32)", sure=False)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -8,9 +8,13 @@ from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, ORT_
 from dmlprep.directml.quirks.patterns import only_consumer, scalar
 
 
-def _matches(node: NodeFacts) -> str:
-    pads = node.integers(1)
-    return f"pads {pads}" if min(pads or [0]) < 0 else ""
+def _matches(node: NodeFacts) -> str | Match:
+    pads = node.integers(1) or []
+    if min(pads, default=0) >= 0:
+        return ""
+    if node.attribute("mode", "constant") == "reflect" or min(pads[: len(pads) // 2], default=0) >= 0:
+        return Match(f"pads {pads}, which are right on ONNX Runtime 1.24.4", sure=False)
+    return f"pads {pads}"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -28,7 +28,9 @@ QUIRK = Quirk(
     outcome="run fails",
     confidence="environment",
     sources=(MEASURED + ", on a CPU driver",),
-    matches=lambda node: "" if node.input(2) is not None or node.since >= 21 else "no zero point",
+    matches=lambda node: (
+        "" if node.input(2) is not None or node.since >= 21 else "no zero point, which only a fused graph allows"
+    ),
     rewrite=_rewrite,
 )
 

@@ -19,7 +19,7 @@ DML_PROVIDER = f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider
 DML_OPERATORS = f"{DML_PROVIDER}Operators/DmlOperator"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
-_FIX = "run the fix-quirks pass (it is in the default recipe)"
+_FIX = "run the fix-quirks pass after the opset pass (the default recipe has both)"
 _EXPORT = "dmlprep has no equal form: dmlprep explain, with the code of this finding, shows what helps"
 
 
@@ -48,6 +48,7 @@ class Quirk:
         confidence: how the quirk is known. ``measured``: on the real provider, of the releases in ``measured_on``.
             ``source``: from the provider's source code. ``reported``: by users. ``environment``: measured, but the CPU
             driver may be the cause.
+        outcome: the fault on DirectML. With free sizes, ``create fails`` can also happen at the first run.
         measured_on: releases on which it was measured, from ``measured.json`` if it has a row there. Other releases
             between ``first`` and ``last`` are inferred.
         matches: returns a clause that explains why a node has the quirk; ``""`` if it does not; a ``Match`` if that is
@@ -82,6 +83,12 @@ class Quirk:
     def key(self) -> str:
         """Its unique name, as in ``measured.json``: the id and the first release, since quirks may share an id."""
         return f"{self.id} from {self.first}"
+
+    @property
+    def effect(self) -> str:
+        """The outcome for people. A failure is one outcome: free sizes move it from session creation to the run."""
+        fails = self.outcome in ("create fails", "run fails")
+        return "session creation or the first run fails" if fails else self.outcome
 
     @property
     def code_row(self) -> Code:

@@ -1,4 +1,4 @@
-"""Split with a used part of size 0."""
+"""Split with a part of size 0, even if no node reads it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
-    empty = [v.name for v in node.outputs if v is not None and v.size == 0 and v.consumers]
-    return f"output {', '.join(empty)} is empty, and another node reads it" if empty else ""
+    empty = [v.name for v in node.outputs if v is not None and v.size == 0]
+    return f"output {', '.join(empty)} is empty" if empty else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

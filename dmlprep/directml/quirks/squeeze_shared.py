@@ -22,7 +22,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="squeeze-shared",
     code="DP614",
-    title="Squeeze whose data and axes are one tensor",
+    title="Squeeze or Unsqueeze whose data and axes are one tensor",
     severity="note",
     ops=("Squeeze", "Unsqueeze"),
     outcome="create fails",

@@ -52,6 +52,7 @@ FORMS = {
         "y = DequantizeLinear <axis = 1> (b, scales, zeros)",
         "y, rest = Split <axis = 1, num_outputs = 2> (x)",
         "y = ConvTranspose <strides = [2, 2], pads = [0, 0, 0, 0]> (x, k)",
+        'y = ConvTranspose <strides = [2, 2], auto_pad = "SAME_UPPER"> (x, k)',
         'y = Einsum <equation = "ab,bc->ac"> (m, m)',
         "y = Squeeze (one, axes)",
         "y = Unsqueeze (m, axes)",
