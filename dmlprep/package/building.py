@@ -187,7 +187,8 @@ def not_proved(record: RunRecord) -> list[str]:
     on_directml = [v for v in record.verdicts if v.check.provider == "dml"]
     has_reason = any(v.decides and v.outcome != "passed" for v in on_directml)
     if not has_reason and not any(v.outcome == "passed" for v in on_directml):
-        reasons.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: not run on DirectML")
+        outcome = on_directml[0].outcome if on_directml else "not-run"
+        reasons.append(f"{_ON_DIRECTML}: {outcome.replace('-', ' ')}")
     return reasons
 
 

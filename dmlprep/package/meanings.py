@@ -32,7 +32,7 @@ TEXTS: dict[Meaning, str] = {
     "count": "the number of boxes",
     "probabilities": "probabilities",
     "largest index": "the index of the largest number",
-    "top values": "the largest numbers, falling",
+    "top values": "in falling order, the largest numbers",
     "top indices": "the indices of the largest numbers",
 }
 """Descriptions for the README, by the word for a meaning in the contract."""

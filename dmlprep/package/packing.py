@@ -374,6 +374,7 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
     texts = {name: filled(content) for name, content in language.files().items()}
     texts[SCHEMA] = (json.dumps(schema(), indent=1) + "\n").encode()
     texts[README] = readme(contract).encode()
+    texts[".gitattributes"] = b"* -text\n"  # git for Windows would change the line ends
     return texts
 
 

@@ -101,7 +101,7 @@ def _sample(language: Language, outputs: Sequence[SampleOutput]) -> Iterator[str
         differs = "not compared" if one.allowed is None else f"difference up to {one.allowed:g}"
         yield f"- {code(one.name)} ({_shape(one.shape)}): {numbers} ({differs})"
     if any(one.allowed is not None for one in outputs):
-        yield "\nThe sample compares its own numbers. It prints `as expected`, or ends with exit code 1.\n"
+        yield "\nThe sample compares its numbers with these. It prints `as expected`, or ends with exit code 1.\n"
     else:
         yield "\nRounding can change these numbers a lot, so the sample does not compare them.\n"
 

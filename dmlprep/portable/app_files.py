@@ -13,7 +13,8 @@ from .app_errors import PackageDamaged
 CONTRACT, DIGEST = "model.json", "model.json.sha256"
 FORMAT = 1
 
-Read = Callable[[str], bytes]
+Read = Callable[[str], "bytes | None"]
+"""A function that returns the content of a named file, or ``None`` if it is missing."""
 _PIECE = 1 << 20
 
 
@@ -81,9 +82,12 @@ class PackageFiles:
 
     def _bytes(self, name: str) -> bytes:
         try:
-            return self._read(name) if self._read is not None else (self.folder or Path()).joinpath(name).read_bytes()
+            raw = self._read(name) if self._read is not None else (self.folder or Path()).joinpath(name).read_bytes()
         except (OSError, KeyError) as error:
             raise self._missing(name) from error
+        if raw is None:
+            raise self._missing(name)
+        return raw
 
     def _missing(self, name: str) -> PackageDamaged:
         return PackageDamaged(name, "is missing" if self.folder is None else f"is missing in {self.folder.absolute()}")

@@ -327,7 +327,8 @@ class Model:
             elif name in self.contract["denotations"]:
                 settings.add_free_dimension_override_by_denotation(name, size)
             else:
-                raise BadInput(f"no free dimension {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
+                there = sorted(known.union(*(one["sizes"] for one in self._buckets)))
+                raise BadInput(f"no free dimension {name!r}; there are: {', '.join(there) or 'none'}")
         model, data = self._file["file"], self._file["data"]
         source: bytes | str = contents[model]
         if data and self._files.folder is not None:

@@ -105,7 +105,7 @@ def test_another_bucket_by_reopening(packed: Path) -> None:
     assert model.bucket == "height24-width24"
     with pytest.raises(BadInput, match="the size of 'width' is missing"):
         Model(packed, device="cpu", sizes={"height": 16})
-    with pytest.raises(BadInput, match="no free dimension 'depth'"):
+    with pytest.raises(BadInput, match="no free dimension 'depth'; there are: height, width"):
         Model(packed, device="cpu", sizes={"depth": 16})
 
 

@@ -317,6 +317,8 @@ def test_bytes_in_place_of_files(made: Path) -> None:
     kept["model.onnx"] = kept["model.onnx"][:-1] + b"\0"
     with pytest.raises(PackageDamaged, match=r"^model\.onnx was changed"):
         Model(read=read, device="cpu")
+    with pytest.raises(PackageDamaged, match=r"^model\.json is missing: "):
+        Model(read=dict[str, bytes]().get, device="cpu")
 
 
 def test_a_closed_model(made: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,8 @@ LOADER = (
     "hresult.py", "loader.py", "ortoptions.py", "py.typed", "vendors.py",
 )  # fmt: skip
 NAMES = (
-    "README.md", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt", "sample.py",
-    *(f"dmlprep_model/{name}" for name in LOADER),
+    ".gitattributes", "README.md", "model.json", "model.json.sha256", "model.onnx", "model.schema.json",
+    "requirements.txt", "sample.py", *(f"dmlprep_model/{name}" for name in LOADER),
 )  # fmt: skip
 
 
@@ -42,6 +45,19 @@ def test_a_byte_that_was_changed(app: Path, name: str, place: str) -> None:
     assert Path(refused.value.where).relative_to(app).as_posix() in named
     assert damaged.value.file in named
     assert damaged.value.file in str(damaged.value)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
+def test_git_for_windows_keeps_the_line_ends(app: Path, tmp_path: Path) -> None:
+    """Its installer sets core.autocrlf."""
+    clean = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    git = ["git", "-C", str(app.parent), "-c", "core.autocrlf=true"]
+    prefix = f"--prefix={tmp_path / 'clone'}{os.sep}"
+    for words in (["init", "-q"], ["add", app.name], ["checkout-index", "-a", prefix]):
+        subprocess.run([*git, *words], env=clean, check=True, capture_output=True)
+    clone = tmp_path / "clone" / app.name
+    assert dmlprep.verify_package(clone).others == []
+    assert Model(clone, device="cpu").device == "cpu"
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.json.sha256", "model.onnx"])

@@ -9,25 +9,34 @@ from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
-    empty = [v.name for v in node.outputs if v is not None and v.size == 0]
+    # With free sizes the session is created, and the other parts are wrong.
+    empty = [v.name for v in node.outputs if v is not None and 0 in v.sizes]
     return f"output {', '.join(empty)} is empty" if empty else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Drop the parts of size 0: a Concat gets fewer inputs, other readers an empty constant."""
     axis = int(facts.attribute("axis", 0))
-    values = [v for v in facts.outputs if v is not None and v.static]
-    if len(values) < len(facts.outputs):
+    values = [v for v in facts.outputs if v is not None and v.shape is not None]
+    sizes = [size for v in values if isinstance(size := v.dims[axis], int)]
+    if len(sizes) < len(facts.outputs):
         return "the sizes of its parts are unknown"
-    parts = {index: value.sizes[axis] for index, value in enumerate(values) if value.sizes[axis]}
+    parts = {index: size for index, size in enumerate(sizes) if size}
     if not parts:
         return "every part is empty"
+    empty = [edit.node.outputs[index] for index in range(len(sizes)) if index not in parts]
+    for index, value in enumerate(values):
+        out = edit.node.outputs[index]
+        is_needed = out.is_graph_output() or not all(_omits(use.node, empty) for use in out.uses())
+        if index not in parts and is_needed and not value.static:
+            return f"the empty part {value.name} has free sizes, and other operators than Concat read it"
     for index, value in enumerate(values):
         if index in parts:
             continue
         out = edit.node.outputs[index]
         for reader in {use.node for use in out.uses()}:
-            _concat_without(reader, out)
+            if _omits(reader, empty):
+                _concat_without(reader, out)
         if out.uses() or out.is_graph_output():
             edit.replace_output(edit.constant(np.zeros(value.sizes, value.numpy_type), "empty"), index)
     first, *more = parts
@@ -47,14 +56,14 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     return ""
 
 
-def _concat_without(reader: ir.Node, part: ir.Value) -> None:
-    """Remove an empty part from the inputs of ``reader``, if this is a Concat with other inputs.
+def _omits(reader: ir.Node, empty: list[ir.Value]) -> bool:
+    """Return whether a node is a Concat that needs no empty part, because it has other inputs."""
+    return reader.op_type == "Concat" and not reader.domain and any(v not in empty for v in reader.inputs)
 
-    An empty tensor prevents DirectML from fusing the Concat.
-    """
+
+def _concat_without(reader: ir.Node, part: ir.Value) -> None:
+    """Remove an empty part from the inputs of a Concat: an empty tensor prevents DirectML from fusing it."""
     rest = [v for v in reader.inputs if v is not part]
-    if reader.op_type != "Concat" or reader.domain or not rest:
-        return
     for index, value in enumerate(rest):
         reader.replace_input_with(index, value)
     reader.resize_inputs(len(rest))

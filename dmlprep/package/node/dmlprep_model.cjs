@@ -15,6 +15,7 @@ const CONTRACT = 'model.json';
 const DIGEST = 'model.json.sha256';
 const FORMAT = 1;
 const DEVICES = ['dml', 'cpu', 'dml-or-cpu'];
+const OPTIONS = ['device', 'adapter', 'sizes', 'warmUp', 'read', 'runtime'];
 const LOADED = Symbol('loaded'); // only Model.load constructs models
 const NO_BUCKETS = 'the package has no buckets: its model has the sizes of its contract';
 
@@ -81,8 +82,9 @@ async function sha256OfFile(file) {
   return [size, hash.digest('hex')];
 }
 
-function unreadable(name, error) {
-  return new PackageDamaged(name, error?.code === 'ENOENT' ? 'is missing' : `cannot be read (${error?.message})`, { cause: error });
+function unreadable(name, folder, error) {
+  const what = error?.code === 'ENOENT' ? `is missing in ${path.resolve(folder)}` : `cannot be read (${error?.message})`;
+  return new PackageDamaged(name, what, { cause: error });
 }
 
 function translated(error) {
@@ -148,6 +150,9 @@ class Model {
   #notice = '';
 
   static async load(folder = __dirname, options = {}) {
+    if (typeof folder !== 'string') throw new TypeError('the folder must be a string: use Model.load(folder, options)');
+    const strange = Object.keys(options).find((name) => !OPTIONS.includes(name));
+    if (strange !== undefined) throw new TypeError(`unknown option '${strange}': use ${OPTIONS.join(', ')}`);
     const model = new Model(LOADED, folder, options);
     await model.#readContract();
     model.#part = model.#partFor(options.sizes ?? {});
@@ -285,9 +290,10 @@ class Model {
     try {
       content = await (this.#options.read ? this.#options.read(name) : fs.promises.readFile(path.join(this.#folder, name)));
     } catch (error) {
-      throw unreadable(name, error);
+      throw unreadable(name, this.#folder, error);
     }
     if (!content) throw new PackageDamaged(name, 'is missing');
+    if (!ArrayBuffer.isView(content)) throw new TypeError(`read('${name}') must return a Uint8Array`);
     return Buffer.from(content.buffer, content.byteOffset, content.byteLength);
   }
 
@@ -321,7 +327,7 @@ class Model {
         try {
           [size, digest] = await sha256OfFile(path.join(this.#folder, name));
         } catch (error) {
-          throw unreadable(name, error);
+          throw unreadable(name, this.#folder, error);
         }
       }
       if (size !== entry.bytes) throw new PackageDamaged(name, `has ${size} bytes, but ${CONTRACT} lists ${entry.bytes}`);
@@ -363,7 +369,8 @@ class Model {
     }
     const free = new Set(this.inputs.flatMap((one) => one.shape.filter((size) => typeof size === 'string')));
     const strange = Object.keys(this.#part.free).find((name) => !free.has(name));
-    if (strange !== undefined) throw new BadInput(`the model has no free dimension '${strange}'`);
+    const known = [...free, ...Object.keys(this.#buckets[0]?.sizes ?? {})].sort().join(', ');
+    if (strange !== undefined) throw new BadInput(`the model has no free dimension '${strange}'; there are: ${known || 'none'}`);
     if (Object.keys(this.#part.free).length) settings.freeDimensionOverrides = this.#part.free;
     const { file, data } = this.#part.of.model;
     const byPath = data.length > 0 && !this.#options.read;
@@ -411,7 +418,8 @@ class Model {
       throw new BadInput(`input '${one.name}' is ${given.type}, but the model needs ${one.type}`);
     }
     const wanted = this.#shapeOf(one);
-    const shape = Array.from(given.dims ?? given.shape ?? []);
+    if (!given.dims && !given.shape) throw new BadInput(`input '${one.name}' has no shape: pass { data, shape }`);
+    const shape = Array.from(given.dims ?? given.shape);
     const fits = shape.length === wanted.length && wanted.every((size, axis) => typeof size === 'string' || size === shape[axis]);
     const why = this.bucket ? `; the bucket ${this.bucket} has fixed sizes: pad the input` : '';
     if (!fits) throw new BadInput(`input '${one.name}' is [${shape}], but the model needs [${wanted}]${why}`);

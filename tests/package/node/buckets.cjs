@@ -72,7 +72,7 @@ async function taking() {
   await model.reopen();
   assert.strictEqual(model.bucket, 'height24-width24');
   assert.strictEqual((await load()).bucket, 'height16-width16');
-  await refused(BadInput, () => load({ sizes: { depth: 1 } }), "no free dimension 'depth'");
+  await refused(BadInput, () => load({ sizes: { depth: 1 } }), "no free dimension 'depth'; there are: height, width");
 }
 
 async function lost() {

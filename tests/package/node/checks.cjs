@@ -123,7 +123,7 @@ async function wrongFile() {
     await refused(loader.PackageDamaged, () => load(), /^model\.onnx has \d+ bytes, but model\.json lists \d+: copy/);
   });
   for (const name of ['model.json', 'model.json.sha256', 'model.onnx']) {
-    await changed(name, null, () => refused(loader.PackageDamaged, () => load(), new RegExp(`^${name} is missing: copy`)));
+    await changed(name, null, () => refused(loader.PackageDamaged, () => load(), new RegExp(`^${name} is missing in .*: copy`)));
   }
   const read = async (name) => {
     if (name === 'model.onnx') throw new Error('no key');
@@ -138,12 +138,15 @@ async function wrongShape() {
   const { data, shape } = feeds(model)[name];
   const tensor = new runtime.Tensor(model.inputs[0].type, data, [shape[0], 1, ...shape.slice(1)]);
   await refused(loader.BadInput, () => model.run({ [name]: { data, shape: shape.slice(1) } }), /is \[.*\], but the model needs \[/);
-  await refused(loader.BadInput, () => model.run({ [name]: { data } }), /is \[\], but the model needs/);
+  for (const one of [{ data }, data]) await refused(loader.BadInput, () => model.run({ [name]: one }), /has no shape: pass \{ data, shape \}/);
   await refused(loader.BadInput, () => model.run({ [name]: tensor }), /is \[.*\], but the model needs \[/);
   await refused(loader.BadInput, () => model.run({ [name]: { data: data.slice(1), shape } }), /elements, but its shape has/);
   await refused(loader.BadInput, () => model.run({}), /is missing/);
   await refused(loader.BadInput, () => model.run({ [name]: { data, shape }, more: { data, shape } }), /no input 'more'/);
-  await refused(loader.BadInput, () => load({ sizes: { nothing: 1 } }), /no free dimension 'nothing'/);
+  await refused(loader.BadInput, () => load({ sizes: { nothing: 1 } }), /no free dimension 'nothing'; there are: none/);
+  await assert.rejects(() => load({ adaptor: 1 }), /^TypeError: unknown option 'adaptor': use device, adapter,/);
+  await assert.rejects(() => Model.load({ device }), /^TypeError: the folder must be a string/);
+  await assert.rejects(() => load({ read: () => 'text' }), /^TypeError: read\('model\.json'\) must return a Uint8Array/);
   await model.close();
 }
 

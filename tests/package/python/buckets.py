@@ -65,7 +65,11 @@ def taking() -> None:
     model.reopen(DEVICE)
     assert model.bucket == "height24-width24"
     assert Model(FOLDER, device=DEVICE).bucket == "height16-width16"
-    refused(BadInput, lambda: Model(FOLDER, device=DEVICE, sizes={"depth": 1}), "no free dimension 'depth'")
+    refused(
+        BadInput,
+        lambda: Model(FOLDER, device=DEVICE, sizes={"depth": 1}),
+        "no free dimension 'depth'; there are: height, width",
+    )
 
 
 def damaged() -> None:

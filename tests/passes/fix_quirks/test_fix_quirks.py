@@ -224,6 +224,12 @@ REFUSED = {
         17,
         "has no axis",
     ),
+    "an empty part with a free size": (
+        "g (float[n,6] x) => (float[n,6] y, float[n,0] z) <int64[2] s = {6, 0}> "
+        "{ y, e = Split <axis = 1> (x, s)  z = Relu (e) }",
+        17,
+        "has free sizes",
+    ),
 }
 
 
