@@ -185,6 +185,9 @@ def cpp(here: Job, app: Path) -> list[str]:
         raise Wrong("another adapter by preference")
     refused(here, sample, [".", "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     refused(here, sample, [".", "dml", "99"], "887A0002")
+    directml = (app / "DirectML.dll").rename(app / "away.dll")
+    refused(here, sample, [".", "dml"], "no DirectML.dll can be loaded")
+    directml.rename(app / "DirectML.dll")
     found_here = [f"-I{app}", f"-I{_CHECKS}"]
     checks = [*_loader(app), _CHECKS / "checks.cpp"]
     compiled(here.bed, app / "checks.exe", checks, *found_here, "-std=gnu++20")  # with std::span
@@ -235,7 +238,22 @@ def cpp_buckets(here: Job, app: Path) -> list[str]:
     expected = numbers(ran(here, *sample, *sizes))[1:]
     if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # the lines with the bucket come first
         raise Wrong(f"other numbers with buffers on the GPU: {here.output()}")
+    _text_on_gpu(here, app / "text")
     return results
+
+
+def _text_on_gpu(here: Job, app: Path) -> None:
+    """Check that both samples print the same for a model whose inputs are of type int64."""
+    model = ROOT / "fixtures" / "models" / "bert_encoder.onnx"
+    with tempfile.TemporaryDirectory() as folder:
+        dmlprep.prepare(model, out=Path(folder) / "run", pins={"batch": 1, "sequence": 16}, device="cpu")
+        dmlprep.package_model(Path(folder) / "run", out=app, language="cpp", unproven=True)
+    _libraries(here, app)
+    compiled(here.bed, app / "sample.exe", [*_loader(app), app / "sample.cpp"])
+    compiled(here.bed, app / "gpu.exe", [*_loader(app), app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
+    # Without a folder, both read the package next to the program.
+    if numbers(ran(here, r"C:\checkout\text\gpu.exe")) != numbers(ran(here, r"C:\checkout\text\sample.exe")):
+        raise Wrong(f"other numbers of text with buffers on the GPU: {here.output()}")
 
 
 def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:

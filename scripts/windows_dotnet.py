@@ -83,6 +83,9 @@ def csharp(here: Job, app: Path) -> list[str]:
     without = shutil.ignore_patterns("onnxruntime.dll", "DirectML.dll", "*.deps.json")
     shutil.copytree(here.checkout / "out", here.checkout / "bare", ignore=without)
     refused(here, _DOTNET, [r"bare\sample.dll", "bare"], "no onnxruntime.dll with DirectML can be loaded")
+    without = shutil.ignore_patterns("DirectML.dll", "*.deps.json")
+    shutil.copytree(here.checkout / "out", here.checkout / "half", ignore=without)
+    refused(here, _DOTNET, [r"half\sample.dll", "half"], "no DirectML.dll can be loaded")
     inputs = json.loads((package / "model.json").read_text(encoding="utf-8"))["inputs"]
     if not any(one.get("picture") for one in inputs):  # one model is enough: to NuGet all are files
         _from_nuget(here, package, results)

@@ -130,6 +130,8 @@ inline std::string example_shader(const dmlprep::TensorInfo& info) {
         break;
     case dmlprep::Type::int32:
     case dmlprep::Type::uint32: words = whole("i"); break;
+    case dmlprep::Type::int64:  // the low word, then the sign
+    case dmlprep::Type::uint64: words = "i % 2 ? 0u - (" + whole("i / 2") + " >> 31) : " + whole("i / 2"); break;
     case dmlprep::Type::boolean:
     case dmlprep::Type::uint8:
         for (int byte = 0; byte < 4; ++byte)

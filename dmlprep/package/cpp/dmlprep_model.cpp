@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 #include <optional>
+#include <set>
 #include <system_error>
 
 namespace dmlprep {
@@ -182,10 +183,14 @@ struct Model::Inner {
                                                             static_cast<std::streamsize>(bytes.size())));
     }
 
+    [[noreturn]] void missing(const std::string& name) const {
+        damaged(name, "is missing" + (options.read ? "" : " in " + narrow(std::filesystem::absolute(folder).c_str())));
+    }
+
     std::vector<std::uint8_t> needed(const std::string& name) const {
         std::vector<std::uint8_t> bytes;
         if (!read_file(name, bytes))
-            damaged(name, "is missing");
+            missing(name);
         return bytes;
     }
 
@@ -284,7 +289,7 @@ struct Model::Inner {
         } else {
             std::ifstream file(folder / wide(name), std::ios::binary);
             if (!file)
-                damaged(name, "is missing");
+                missing(name);
             std::vector<char> piece(std::size_t(1) << 20);
             while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount()) {
                 hash.add(piece.data(), static_cast<std::size_t>(file.gcount()));
@@ -396,6 +401,18 @@ struct Model::Inner {
         return made;
     }
 
+    std::string free_dimensions() const {
+        std::set<std::string> names;
+        for (const auto& [name, size] : now.choice.sizes)
+            names.insert(name);
+        for (const TensorInfo& one : now.inputs)
+            names.insert(one.free_names.begin(), one.free_names.end());
+        for (const Json& one : contract["denotations"].items)
+            names.insert(one.string);
+        names.erase("");
+        return names.empty() ? "none" : listed(names);
+    }
+
     void fix_sizes(OrtSessionOptions* settings) const {
         for (const auto& [name, size] : now.free) {
             bool by_name = false, by_denotation = false;
@@ -404,7 +421,7 @@ struct Model::Inner {
             for (const Json& one : contract["denotations"].items)
                 by_denotation = by_denotation || one.string == name;
             if (!by_name && !by_denotation)
-                fail(Code::bad_input, "the model has no free dimension '" + name + "'");
+                fail(Code::bad_input, "the model has no free dimension '" + name + "'; there are: " + free_dimensions());
             check(by_name ? api->AddFreeDimensionOverrideByName(settings, name.c_str(), size)
                           : api->AddFreeDimensionOverride(settings, name.c_str(), size));
         }
@@ -525,9 +542,12 @@ struct Model::Inner {
     }
 
     void run_now(const Tensors& all, Tensors& outputs) {
+        std::vector<std::string> names;
+        for (const TensorInfo& info : now.inputs)
+            names.push_back(info.name);
         for (const auto& [name, tensor] : all)
-            if (std::none_of(now.inputs.begin(), now.inputs.end(), [&](const TensorInfo& info) { return info.name == name; }))
-                fail(Code::bad_input, "the model has no input '" + name + "'");
+            if (!std::count(names.begin(), names.end(), name))
+                fail(Code::bad_input, "the model has no input '" + name + "'; it has: " + listed(names));
         Owned<OrtMemoryInfo> memory(api->ReleaseMemoryInfo);
         check(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, memory.out()));
         Values fed(now.inputs.size());
@@ -559,7 +579,7 @@ Status Model::load(const std::filesystem::path& folder, const Options& options, 
     return guarded([&] {
         std::unique_ptr<Model> made(new Model(std::make_unique<Inner>()));
         Inner& inner = *made->inner_;
-        inner.folder = folder;
+        inner.folder = folder.empty() ? own_folder() : folder;
         inner.options = options;
         inner.read_contract();
         inner.open(options.device);

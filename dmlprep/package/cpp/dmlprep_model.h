@@ -221,7 +221,7 @@ struct Choice {
 // A loaded model. Threads may share it: its runs take turns. Runs of different models do not.
 class Model {
 public:
-    // Loads the package in `folder`, checked against model.json, ready to run.
+    // Loads the package in `folder` (if empty, the program's own), checked against model.json, ready to run.
     static Status load(const std::filesystem::path& folder, const Options& options, std::unique_ptr<Model>& model) noexcept;
     ~Model();
     Model(const Model&) = delete;

@@ -297,14 +297,6 @@ double elements(const Json& bucket) {
     return found;
 }
 
-template <class Names>
-std::string listed(const Names& all) {
-    std::string found;
-    for (const std::string& one : all)
-        found += (found.empty() ? "" : ", ") + one;
-    return found;
-}
-
 }  // namespace
 
 void no_buckets() {

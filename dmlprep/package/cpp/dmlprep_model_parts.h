@@ -64,6 +64,14 @@ private:
     void* hash_ = nullptr;
 };
 
+template <class Names>
+std::string listed(const Names& all) {
+    std::string found;
+    for (const std::string& one : all)
+        found += (found.empty() ? "" : ", ") + one;
+    return found;
+}
+
 struct TypeRow {
     const char* name;  // numpy's
     Type type;
@@ -81,6 +89,8 @@ const Json& choose(const std::vector<Json>& buckets, const Sizes& sizes, Choice&
 
 extern const OrtApi* api;  // null before environment()
 extern std::string runtime_version;
+
+std::filesystem::path own_folder();  // of the program
 
 // Throws the error that `text`, a message of ONNX Runtime or Windows, stands for.
 [[noreturn]] void translated(const std::string& text);

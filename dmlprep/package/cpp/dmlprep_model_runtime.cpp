@@ -145,8 +145,6 @@ void check(OrtStatus* status) {
 
 // ---- Libraries ----
 
-namespace {
-
 std::filesystem::path own_folder() {
     std::wstring name(MAX_PATH, L'\0');
     while (true) {
@@ -158,6 +156,8 @@ std::filesystem::path own_folder() {
         name.resize(name.size() * 2);
     }
 }
+
+namespace {
 
 template <class Function>
 Function function_of(HMODULE library, const char* name) {
@@ -260,6 +260,8 @@ void append_directml(OrtSessionOptions* settings, const Options& options) {
     if (!has_provider("DmlExecutionProvider"))
         fail(Code::runtime_missing, "onnxruntime.dll " + runtime_version +
                                         " has no DirectML: use the one of Microsoft.ML.OnnxRuntime.DirectML");
+    if (!LoadLibraryW(L"DirectML.dll"))  // the one in memory, if there is one; without any, the provider ends the process
+        fail(Code::runtime_missing, "no DirectML.dll can be loaded: put the one of Microsoft.AI.DirectML next to onnxruntime.dll");
     check(api->DisableMemPattern(settings));
     if (options.d3d12_device || options.d3d12_queue) {
         append_own_device(settings, options);

@@ -102,7 +102,7 @@ int main(int count, char** arguments) {
     if (words.size() > 2)
         options.adapter = words[2];
     std::unique_ptr<Model> model;
-    if (Status status = Model::load(words.empty() ? "." : words[0], options, model); !status)
+    if (Status status = Model::load(words.empty() ? "" : words[0], options, model); !status)
         return failed(status);
     std::printf("device %s (%s)\n", model->device().c_str(), model->evidence().c_str());
     if (!model->bucket().empty()) {

@@ -1,7 +1,7 @@
 // Runs the packaged model on the app's own Direct3D 12 device and queue, with tensors that never leave the GPU:
 // sample_d3d12.exe FOLDER [DIM=SIZE ...]. A compute shader turns a picture on the GPU into the model's input (your
 // pre-processing), the model runs, a second shader reads its outputs (your post-processing); then the outputs are read back
-// once, to be printed. Inputs must be float32, uint8, bool or of 32-bit whole numbers. Sizes choose among the buckets of a
+// once, to be printed. Inputs must be float32, uint8, bool or of 32-bit or 64-bit whole numbers. Sizes choose among the buckets of a
 // package that has some.
 #if defined(__MINGW32__)
 #define WIDL_EXPLICIT_AGGREGATE_RETURNS
@@ -53,7 +53,7 @@ int main(int count, char** arguments) {
         if (const char* at = std::strchr(arguments[i], '='))
             options.sizes[std::string(arguments[i], static_cast<std::size_t>(at - arguments[i]))] = std::atoll(at + 1);
     std::unique_ptr<dmlprep::Model> model;
-    if (dmlprep::Status status = dmlprep::Model::load(count > 1 ? arguments[1] : ".", options, model); !status)
+    if (dmlprep::Status status = dmlprep::Model::load(count > 1 ? arguments[1] : "", options, model); !status)
         return failed(status.message.c_str());
     if (!model->bucket().empty())
         std::printf("bucket %s\n", model->bucket().c_str());

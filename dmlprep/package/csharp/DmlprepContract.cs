@@ -116,7 +116,7 @@ internal sealed class Contract
         }
         catch (Exception error) when (error is IOException or UnauthorizedAccessException)
         {
-            throw new PackageDamagedException(name, "is missing");
+            throw Unreadable(name, error);
         }
     }
 
@@ -128,9 +128,12 @@ internal sealed class Contract
         }
         catch (Exception error) when (error is IOException or UnauthorizedAccessException)
         {
-            throw new PackageDamagedException(name, "is missing");
+            throw Unreadable(name, error);
         }
     }
+
+    private static PackageDamagedException Unreadable(string name, Exception error) => new(name,
+        error is FileNotFoundException { FileName: { } path } ? $"is missing in {Path.GetDirectoryName(path)}" : $"cannot be read ({error.Message})");
 
     private static string Hex(byte[] raw) => string.Concat(raw.Select(one => one.ToString("x2")));
 }

@@ -98,7 +98,7 @@ public sealed class Model : IDisposable, IAsyncDisposable
     {
         _options = options ?? new Options();
         _folder = _options.Read is null ? Path.GetFullPath(folder) : null;
-        _read = _options.Read ?? (name => File.ReadAllBytes(Path.Combine(folder, name)));
+        _read = _options.Read ?? (name => File.ReadAllBytes(Path.Combine(_folder!, name)));
         _contract = new Contract(_read);
         _sizes = new Dictionary<string, long>(_options.Sizes);
         _chosen = Buckets.Wanted(_contract, _sizes);
@@ -346,7 +346,8 @@ public sealed class Model : IDisposable, IAsyncDisposable
             else if (_contract.Denotations.Contains(name))
                 settings.AddFreeDimensionOverride(name, size);
             else
-                throw new BadInputException($"the model has no free dimension '{name}'");
+                throw new BadInputException($"the model has no free dimension '{name}'; there are: {string.Join(", ", Inputs.SelectMany(one => one.FreeNames)
+                    .Concat(_contract.Denotations).Concat(part.Sizes.Keys).Where(one => one != "").Distinct().DefaultIfEmpty("none"))}");
         }
     }
 
@@ -430,7 +431,7 @@ public sealed class Model : IDisposable, IAsyncDisposable
 
     private void CheckInput(TensorInfo one, IReadOnlyDictionary<string, Tensor> inputs)
     {
-        if (!inputs.TryGetValue(one.Name, out Tensor? tensor))
+        if (!inputs.TryGetValue(one.Name, out Tensor? tensor) || tensor is null)
             throw new BadInputException($"input '{one.Name}' is missing");
         long[] wanted = ShapeOf(one);
         if (tensor.Sizes.Length != wanted.Length || tensor.Sizes.Zip(wanted, (size, needed) => needed < 0 || size == needed).Contains(false))
@@ -460,6 +461,8 @@ internal sealed record Target(string Device, string Provider, OrtEpDevice? Vendo
         }
         else if (Provider == DirectMLProvider)
         {
+            if (RuntimeInformation.IsOSPlatform(OSPlatform.Windows) && !NativeLibrary.TryLoad("DirectML.dll", out _))
+                throw new RuntimeMissingException("no DirectML.dll can be loaded: put the one of Microsoft.AI.DirectML next to onnxruntime.dll");
             settings.EnableMemoryPattern = false;
             var adapter = new Dictionary<string, string> { ["device_id"] = $"{Adapters.Find(options.Adapter)}" };
             if (options.DisableMetacommands)

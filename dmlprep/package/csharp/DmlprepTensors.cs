@@ -61,8 +61,12 @@ public sealed class Tensor
 
     internal Tensor(Array values, long[] shape)
     {
-        if (shape.Any(size => size < 0) || shape.Aggregate(1.0, (all, size) => all * size) != values.LongLength)
-            throw new BadInputException($"a tensor of shape [{string.Join(", ", shape)}] does not have {values.LongLength} elements");
+        string text = $"the shape [{string.Join(", ", shape)}]";
+        if (shape.Any(size => size < 0))
+            throw new BadInputException($"{text} has a negative size");
+        double needed = shape.Aggregate(1.0, (all, size) => all * size);
+        if (needed != values.LongLength)
+            throw new BadInputException($"{text} needs {needed} elements, but there are {values.LongLength}");
         Values = values;
         _shape = shape;
     }

@@ -80,7 +80,7 @@ static void taking(const std::string& folder) {
     demand(loaded(folder)->bucket() == "height16-width16", "the first bucket");
     options.sizes = {{"depth", 1}};
     std::unique_ptr<Model> none;
-    refused(Model::load(folder, options, none), Code::bad_input, "no free dimension 'depth'");
+    refused(Model::load(folder, options, none), Code::bad_input, "no free dimension 'depth'; there are: height, width");
 }
 
 static void damaged(const std::filesystem::path& folder) {

@@ -124,13 +124,13 @@ static void wrong_inputs() {
     refused(with(Tensor()), Code::bad_input, "but the model needs");
     Tensors more = fed(*model, 0);
     more["nothing"] = good;
-    refused(model->run(more, outputs), Code::bad_input, "no input 'nothing'");
+    refused(model->run(more, outputs), Code::bad_input, "no input 'nothing'; it has: " + name);
     demand(outputs.empty(), "outputs after an error");
     runs(*model);
     Options options;
     options.sizes["nothing"] = 1;
     std::unique_ptr<Model> none;
-    refused(Model::load(".", options, none), Code::bad_input, "no free dimension 'nothing'");
+    refused(Model::load(".", options, none), Code::bad_input, "no free dimension 'nothing'; there are: ");
 }
 
 static void outputs_outlive_the_model() {
@@ -224,9 +224,9 @@ static void tampering(int count, char** names) {
         if (name != "model.json" && name != "model.json.sha256" && name != "model.onnx")
             continue;
         std::filesystem::rename(name, "away");
-        const Status status = Model::load(".", options, model);
+        const Status status = Model::load("", options, model);  // the program's folder, which is the current one
         std::filesystem::rename("away", name);
-        demand(status.code == Code::package_damaged && status.message.find(name + " is missing") == 0, name, status);
+        demand(status.code == Code::package_damaged && status.message.find(name + " is missing in " + std::filesystem::current_path().string()) == 0, name, status);
     }
 }
 

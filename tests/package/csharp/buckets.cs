@@ -94,7 +94,7 @@ void Taking(string folder)
     }
     using (var model = new Model(folder))
         Demand(model.Bucket == "height16-width16", "the first bucket");
-    Refused<BadInputException>(() => new Model(folder, new Options { Sizes = SizesOf("depth=1") }), "no free dimension 'depth'");
+    Refused<BadInputException>(() => new Model(folder, new Options { Sizes = SizesOf("depth=1") }), "no free dimension 'depth'; there are: height, width");
 }
 
 static void Damaged(string folder)

@@ -81,8 +81,8 @@ void Tensors()
     values[0] = 9;
     Demand(wrapped.As<float>()[0] == 9 && copied.As<float>()[0] == 1, "an array is not copied, a span is");
     Demand(wrapped.AsMemory<float>().Length == 6 && wrapped.Shape.SequenceEqual([2, 3]), "the memory of a tensor");
-    Refused<BadInputException>(() => Tensor.From(values, 2, 2), "a tensor of shape [2, 2] does not have 6 elements");
-    Refused<BadInputException>(() => Tensor.From(values, -2, -3), "a tensor of shape [-2, -3]");
+    Refused<BadInputException>(() => Tensor.From(values, 2, 2), "the shape [2, 2] needs 4 elements, but there are 6");
+    Refused<BadInputException>(() => Tensor.From(values, -2, -3), "the shape [-2, -3] has a negative size");
     Refused<InvalidCastException>(() => wrapped.AsMemory<long>(), "elements of type Single, not Int64");
 }
 
@@ -147,6 +147,7 @@ void BadInputs()
     string name = model.Inputs[0].Name;
     Tensor whole = Feeds(model, 0)[name];
     Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor>()), "is missing");
+    Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor> { [model.Inputs[0].Name] = null! }), "is missing");
     Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor> { [name] = new(whole.Values, [whole.Values.Length]) }),
         "the model needs [1, ");
     Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor>
@@ -155,7 +156,7 @@ void BadInputs()
     }), $"has elements of type Double, but the model needs {whole.Values.GetType().GetElementType()!.Name}");
     Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor> { [name] = whole, ["more"] = whole }), "no input 'more'");
     var sizes = new Dictionary<string, long> { ["nothing"] = 1 };
-    Refused<BadInputException>(() => new Model(app, new Options { Sizes = sizes }), "no free dimension 'nothing'");
+    Refused<BadInputException>(() => new Model(app, new Options { Sizes = sizes }), "no free dimension 'nothing'; there are: ");
 }
 
 // Each file with a changed byte, and each needed file missing.
@@ -178,7 +179,7 @@ void Damaged()
     foreach (string name in new[] { "model.json", "model.json.sha256", "model.onnx" })
     {
         File.Move(Path.Combine(app, name), Path.Combine(app, "away"));
-        Refused<PackageDamagedException>(() => new Model(app), $"{name} is missing");
+        Refused<PackageDamagedException>(() => new Model(app), $"{name} is missing in {Path.GetFullPath(app)}: ");
         File.Move(Path.Combine(app, "away"), Path.Combine(app, name));
     }
 }
