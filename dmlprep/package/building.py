@@ -159,7 +159,7 @@ def _open_run(run: Path, keep_metadata: bool, name: str = "", sizes: dict[str, i
 def without_metadata(path: Path, model: Model, machine: Machine) -> Stripped | None:
     """Return the content of a model's file without an exporter's metadata; ``None`` if the file has none.
 
-    ``model`` is the model in the file, or the one that was saved there.
+    ``model`` is the model in the file, or the one that was saved there; errors name its own file.
 
     Raises:
         ModelRefused: a name of the machine is elsewhere in the model, or in its file name.
@@ -172,7 +172,7 @@ def without_metadata(path: Path, model: Model, machine: Machine) -> Stripped | N
         more = f", and {len(places) - 1} more" if len(places) > 1 else ""
         raise ModelRefused(
             f"the package would name this machine or its user: {places[0]}{more}",
-            where=str(stripped.path),
+            where=str(model.path),
             code="DP824",
             fix="rename it where the model is exported, or ship it with --keep-metadata",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import msgspec
@@ -29,6 +30,11 @@ _TYPES = frozenset(
 )
 """Element types that the samples of all languages can fill."""
 
+_LARGEST = 1 << 25
+"""Most elements of all inputs: to fill one takes some 32 bytes."""
+
+_PIECE = 1 << 20
+
 _IN_ORDER: frozenset[Meaning] = frozenset(("", "probabilities", "scores", "top values", "picture"))
 """Meanings of numbers that change little if the model's numbers do. Indices and boxes can change places."""
 
@@ -38,9 +44,11 @@ def sample_outputs(run: Run, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 
     Returns:
         the outputs, without those that begin with NaN or infinity. Empty if the model does not run on these inputs, has
-        element types that a sample cannot fill, or draws random numbers.
+        element types that a sample cannot fill or too large inputs, or draws random numbers.
     """
     if any(one.type not in _TYPES for one in (*inputs, *outputs)):
+        return []
+    if sum(prod(1 if isinstance(size, str) else size for size in one.shape) for one in inputs) > _LARGEST:
         return []
     feed = {one.name: example(msgspec.to_builtins(one)) for one in inputs}
     try:
@@ -71,12 +79,17 @@ def _bound(run: Run, one: Tensor, kind: str) -> float | None:
 
 def _output(one: Tensor, value: Array, bound: float | None) -> SampleOutput:
     flat = value.reshape(-1)
-    numbers: Any = flat.astype(np.float64)
-    top = float(np.max(np.abs(numbers), initial=0.0, where=np.isfinite(numbers) & (numbers > MASK)))
+    top = max((_largest(flat[start : start + _PIECE]) for start in range(0, flat.size, _PIECE)), default=0.0)
     allowed = None if bound is None else max(bound * top, 1.0 if one.type[0] != "f" else 1e-6)
     return SampleOutput(
         name=one.name,
         shape=list(value.shape),
-        first=[float(f"{number:.7g}") for number in numbers[:_SHOWN]],
+        first=[float(f"{number:.7g}") for number in flat[:_SHOWN].astype(np.float64)],
         allowed=None if allowed is None else float(f"{allowed:.2g}"),
     )
+
+
+def _largest(piece: Array) -> float:
+    """Return the largest absolute value, without masks, infinity and NaN."""
+    numbers: Any = piece.astype(np.float64)
+    return float(np.max(np.abs(numbers), initial=0.0, where=np.isfinite(numbers) & (numbers > MASK)))

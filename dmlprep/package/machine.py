@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _GENERIC = frozenset({
-    "admin", "administrator", "agent", "app", "build", "builder", "container", "default", "desktop", "docker", "guest",
-    "jenkins", "laptop", "localhost", "model", "node", "root", "runner", "server", "system", "test", "ubuntu", "user",
-    "vagrant", "vscode", "windows", "work", "worker",
+    "admin", "administrator", "agent", "app", "azureuser", "build", "builder", "codespace", "container", "data",
+    "default", "desktop", "dev", "developer", "docker", "guest", "home", "input", "jenkins", "keras", "laptop",
+    "localhost", "main", "microsoft", "model", "node", "onnx", "onnxruntime", "output", "python", "pytorch", "root",
+    "runner", "runneradmin", "server", "student", "system", "tensorflow", "test", "torch", "ubuntu", "user", "vagrant",
+    "vscode", "windows", "work", "worker",
 })  # fmt: skip
 """Names of users and computers that identify neither."""
 

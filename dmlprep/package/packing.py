@@ -245,7 +245,7 @@ class _Before:
 
 
 def _changed(place: Path) -> OutputError:
-    what = "was changed after packaging, so it is not replaced"
+    what = "was added or changed after packaging, so it is not replaced"
     return OutputError(what, where=str(place), fix="move it away, or choose another folder")
 
 

@@ -18,10 +18,12 @@ from .public import Model, ModelError, Tensor
 def example(one: Tensor) -> np.ndarray[Any, Any]:
     """Return an example array for one input: the same numbers as the samples in the other languages.
 
-    The values are in the range that the contract gives for the input, or 0 to 1 without one. A free dimension gets size
-    1.
+    The values are in the range that the contract gives for the input, or 0 to 1 without one. Strings are empty. A free
+    dimension gets size 1.
     """
     shape = [1 if isinstance(size, str) else size for size in one["shape"]]
+    if one["type"] == "string":
+        return np.full(shape, "", np.object_)
     count = np.arange(int(np.prod(shape)), dtype=np.int64)
     whole = np.issubdtype(np.dtype(one["type"]), np.integer) or one["type"] == "bool"
     low, high = one.get("range") or (0, 1)
@@ -57,6 +59,9 @@ def main() -> int:
     expected = {one["name"]: one for one in model.contract["sample"]} if not sizes else {}
     different = []
     for name, array in answers.items():
+        if array.dtype == np.object_:
+            print(f"{name} {'x'.join(map(str, array.shape))} {' '.join(map(ascii, array.reshape(-1)[:8]))}")
+            continue
         first = [float(value) for value in array.reshape(-1)[:8]]
         print(f"{name} {'x'.join(map(str, array.shape))} {_printed(first)}")
         if name in expected:

@@ -87,7 +87,7 @@ def test_a_file_of_the_user_in_the_folder_of_the_loader_stays(
     mine = app / "dmlprep_model" / name
     mine.write_text("mine")
     before = _tree(app)
-    with pytest.raises(OutputError, match="was changed after packaging") as refused:
+    with pytest.raises(OutputError, match="added or changed after packaging") as refused:
         dmlprep.package_model(proved, out=app, language=language, unproven=True, force=True)
     assert Path(refused.value.where) == mine
     assert _tree(app) == before
@@ -117,7 +117,7 @@ def test_a_link_in_place_of_the_folder_of_the_loader_stays(proved: Path, app: Pa
     done = run("package", "verify", app)
     assert done.code == InputError.exit_code
     assert "it is a link" in done.err
-    with pytest.raises(OutputError, match="was changed after packaging"):
+    with pytest.raises(OutputError, match="added or changed after packaging"):
         _again(proved, app)
     dmlprep.package_model(proved, out=app, language="csharp", unproven=True, force=True)
     assert (app / "dmlprep_model").is_symlink()
@@ -130,7 +130,7 @@ def test_a_file_that_appears_meanwhile_in_the_folder_of_the_loader_stays(proved:
     def progress(share: float, text: str) -> None:
         mine.write_text("mine")
 
-    with pytest.raises(OutputError, match="was changed after packaging") as refused:
+    with pytest.raises(OutputError, match="added or changed after packaging") as refused:
         dmlprep.package_model(proved, out=app, language="python", unproven=True, force=True, progress=progress)
     assert Path(refused.value.where) == mine
     assert mine.read_text() == "mine"
@@ -150,7 +150,7 @@ def test_a_file_that_the_user_changed_is_not_replaced(proved: Path, app: Path, t
     pytest.importorskip("cryptography", reason="the extra sign is not installed")
     (app / name).write_text("mine")
     before = _tree(app)
-    with pytest.raises(OutputError, match="was changed after packaging") as refused:
+    with pytest.raises(OutputError, match="added or changed after packaging") as refused:
         dmlprep.package_model(proved, out=app, language="python", unproven=True, force=True, sign=tmp_path / "key")
     assert Path(refused.value.where) == app / name
     assert _tree(app) == before

@@ -140,6 +140,36 @@ def test_other_words_are_not_names_of_the_machine(text: str, tmp_path: Path) -> 
     dmlprep.package_model(_run(tmp_path / "run", node, words=text), out=tmp_path / "app", language="python")
 
 
+@pytest.mark.parametrize(("user", "name"), [("torch", "torch-jit-export"), ("onnx", "ai.onnx"), ("main", "main/x")])
+def test_an_ordinary_word_is_not_a_name_of_the_machine(
+    user: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", user)
+    dmlprep.package_model(
+        _run(tmp_path / "run", helper.make_node("Relu", ["x"], ["y"], name)), out=tmp_path / "app", language="python"
+    )
+
+
+def test_a_name_of_the_machine_in_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    model = _run(tmp_path / "run") / "model.onnx"
+    path = f"{HOME}/net.py".encode()
+    model.write_bytes(model.read_bytes() + b"\xc2\x0c" + bytes([len(path)]) + path)  # field 200 of the model
+    with pytest.raises(ModelRefused, match=r"'/home/ada\.lovelace/net\.py' in field 200"):
+        dmlprep.package_model(run_of(tmp_path / "run"), out=tmp_path / "app", language="python")
+
+
+def test_an_error_about_the_original_names_its_own_file(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], f"{HOME}/net.py")
+    original, run = _run(tmp_path / "original", node) / "model.onnx", _run(tmp_path / "run")
+    record = RunRecord.read(run / "run.json")
+    record.input_sha256 = hashlib.sha256(original.read_bytes()).hexdigest()
+    (run / "run.json").write_bytes(record.to_json())
+    with pytest.raises(ModelRefused, match="would name this machine") as refused:
+        dmlprep.package_model(run, out=tmp_path / "app", language="python", original=original)
+    assert refused.value.where == str(original)
+    assert not (tmp_path / "app").exists()
+
+
 def test_a_vocabulary_may_have_the_user_s_name_but_no_path(tmp_path: Path) -> None:
     words = {"words": ["ada", "babbage"]}
     node = helper.make_node("Load", ["x"], ["y"], domain="own", **words)

@@ -32,6 +32,11 @@ from tests.package.runs import PICTURE, framed_run, run_of, with_zeros
 _TINY = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"""
 _RANDOM = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 3] x) => (float[2, 3] y) { r = RandomNormalLike(x)  y = Add(x, r) }"""
+_HUGE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1048576, 1048576] x) => (int64[2] y) { y = Shape(x) }"""
+_LONG = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2] x) => (float[n] y) <int64[2] pads = {0, 2097150}, float thousand = {1000}>
+{ y = Pad(x, pads, thousand) }"""
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[1, 4] ids, int64[1, 4] attention_mask, bool[2] flags) => (float[1, 4, 8] e, int64[1, 4] m, bool[2] f)
 <float[10, 8] table> { e = Gather(table, ids)  m = Identity(attention_mask)  f = Not(flags) }"""
@@ -135,6 +140,12 @@ def test_the_sample_compares_its_numbers(app: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "NOT as expected: logits\n")
 
 
+def test_the_sample_runs_a_model_of_strings(tmp_path: Path) -> None:
+    _packaged(_run(_TINY.replace("float", "string").replace("Relu", "Identity"), tmp_path / "run"), tmp_path / "app")
+    done = _sample(tmp_path / "app", "cpu")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "y 2x3 '' '' '' '' '' ''"), done.stderr
+
+
 def test_numbers_that_can_change_places_are_not_compared(tmp_path: Path) -> None:
     options = {"images": PictureOptions(size=(20, 32))}
     result = {"y": ResultOptions(activation="softmax", axis=1, take="argmax")}
@@ -144,7 +155,17 @@ def test_numbers_that_can_change_places_are_not_compared(tmp_path: Path) -> None
     assert re.search(r"^- `y` \(1 x 16 x 16\): .* \(not compared\)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("text", [_RANDOM, _TINY.replace("float[", "bfloat16[")])
+def test_the_allowed_difference_is_of_the_largest_number_of_a_large_output(tmp_path: Path) -> None:
+    samples = []
+    for size in (3, 1 << 21):
+        run = _run(_LONG.replace("2097150", str(size - 2)), tmp_path / f"run{size}")
+        (sample,) = _packaged(run, tmp_path / f"app{size}")[0].sample
+        samples.append(sample)
+    assert samples[1].shape == [1 << 21]
+    assert samples[0].allowed == samples[1].allowed
+
+
+@pytest.mark.parametrize("text", [_RANDOM, _HUGE, _TINY.replace("float[", "bfloat16[")])
 def test_nothing_is_expected_of_models_without_repeatable_numbers(text: str, tmp_path: Path) -> None:
     contract, readme = _packaged(_run(text, tmp_path / "run"), tmp_path / "app")
     assert contract.sample == []

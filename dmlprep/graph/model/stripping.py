@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import onnx
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.wire import SELF, read_varint, skeleton, skip, varint
@@ -97,11 +98,18 @@ class Stripped:
             yield chunk
 
     def texts(self) -> Iterator[Text]:
-        """Yield every text of the remaining model: names, attributes, properties, values of text tensors."""
+        """Yield every text of the remaining model: names, attributes, properties, values of text tensors.
+
+        The content of fields that this onnx does not know is yielded too.
+        """
         stack: list[tuple[Message, tuple[Message, ...]]] = [(self.proto, ())]
         while stack:
             message, above = stack.pop()
             holders = (*above, message)
+            for unknown in UnknownFieldSet(message):
+                if isinstance(unknown.data, bytes):
+                    place = f"field {unknown.field_number}"
+                    yield Text(unknown.data.decode("utf-8", "replace"), place, is_listed=False)
             for descriptor, value in message.ListFields():
                 if descriptor.type not in (_BYTES, _STRING, _MESSAGE) or descriptor.name == "raw_data":
                     continue
