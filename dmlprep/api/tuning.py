@@ -169,7 +169,7 @@ def choose_kit(
 
     Returns:
         the same kind of result as from ``tune``: each candidate with its verdict and its time on that machine.
-        ``exit_code`` is 0 if one is chosen, 1 if the outputs of all are wrong, 3 if they did not run.
+        ``exit_code`` is 0 if one is chosen; 3 if none is, and one did not run or proved nothing; 1 if all failed.
 
     Raises:
         InputError, UsageError: as in ``verify_kit``, or the kit has no candidates.

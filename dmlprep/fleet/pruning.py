@@ -41,7 +41,7 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
 def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
     """Remove the results of jobs that the file no longer names, and folders that become empty; report each job.
 
-    Changed files, links and all other files stay, and so do jobs that another run is working on.
+    Files that changed after their job ended, links and all other files stay. So do jobs of another run.
 
     Raises:
         OutputError: a folder cannot be read, or a file cannot be removed.

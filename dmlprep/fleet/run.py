@@ -313,8 +313,8 @@ def arguments_of(job: Job, folder: Path, record: Path, target: str, *, fresh: bo
     """Return the command line of a job, without the program.
 
     The job writes its results into ``folder``, and its record also to the file ``record``, even if it fails.
-    ``target`` is resolved here, because another release of DirectML might be installed where the job runs. ``fresh``:
-    it ignores cached verdicts.
+    ``target`` is the name of a release, never empty: the default might differ on the machine that runs the job.
+    ``fresh``: the job ignores cached verdicts.
     """
     words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe, "--target", target]
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):

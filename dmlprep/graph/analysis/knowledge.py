@@ -334,7 +334,7 @@ class Known(Knowledge):
         return _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
-        """Return the value's type, ``None`` where it is not known; a declared type alone is not known."""
+        """Return the type that the walk set, otherwise ``None``; unlike ``Knowledge``, it reads no declared type."""
         return self.types.get(value) if value is not None else None
 
     def constant(self, value: ir.Value | None) -> Array | None:

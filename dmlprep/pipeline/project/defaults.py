@@ -91,7 +91,7 @@ def axes_of(entries: Sequence[Entry]) -> tuple[Axis, Axis, Axis]:
 
 
 def pins_of(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
-    """Return the pins of each name of sizes for a model; empty if it has no such axis."""
+    """Return the ``sizes`` of the last entry that has them (name -> pins); empty if no entry has them."""
     return next((entry["sizes"] for entry in reversed(entries) if "sizes" in entry), {})
 
 
