@@ -184,25 +184,34 @@ class Fp16Pass(Pass[Fp16Options]):
 
         searches = options.islands == "auto" and context.runner is not None
         feeds: list[Feeds] = [*context.runner.feeds(model, options.feeds)] if context.runner and searches else []
+        tried: dict[bool, tuple[Model, Converted]] = {}
         lifts = options.lift is True
         if options.lift == "auto" and searches and has_half(model):
-            search = self._search(model, context, run, keep, convert_anyway, False, feeds)
+            search = self._search(model, context, run, keep, convert_anyway, False, feeds, tried)
             lifts = not Trials(*search[:-1], replace(search[-1], journal=None)).meets(())
         before = model.snapshot() if lifts else None
         if lifts:
             keep_io = lifted()
+            tried.clear()
             context.facts.island_recipe = "\nlift = true"
         half = options.half_weights is True
         if options.islands == "auto":
             half = half or (options.half_weights == "auto" and shares_weights(model))
-            islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds))
+            islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds, tried))
             if half and (islands.whole or not islands.met) and options.half_weights == "auto":
                 half = False
-                islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds))
-            keep |= self._islands(model, context, islands)
+                islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds, tried))
+            island_nodes = self._islands(model, context, islands)
+            keep |= island_nodes
+            if island_nodes:
+                tried.clear()
             if half:
                 context.facts.island_recipe += "\nhalf_weights = true"
-        done = run(model, keep, convert_anyway, half)
+        if half in tried:  # the search has converted a copy in the same way
+            converted, done = tried[half]
+            model.become(converted)
+        else:
+            done = run(model, keep, convert_anyway, half)
         context.findings += done.findings
         facts = context.facts
         facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept_fp32, done.rules
@@ -241,8 +250,11 @@ class Fp16Pass(Pass[Fp16Options]):
         convert_anyway: dict[int, str],
         half: bool,
         feeds: list[Feeds],
+        tried: dict[bool, tuple[Model, Converted]],
     ) -> tuple[Model, Convert, Runner, list[Feeds], Setting]:
         """Return the arguments with which ``find_islands`` searches for the nodes to keep in FP32.
+
+        ``tried`` gets the copy that a trial converts without nodes of the search, by ``half``.
 
         Raises:
             ModelRefused: the pipeline cannot run models (DP403).
@@ -259,7 +271,9 @@ class Fp16Pass(Pass[Fp16Options]):
                 {id(places[p]): chosen[id(n)] for p, n in by_place if id(n) in chosen}
                 for chosen in (keep, convert_anyway)
             )
-            run(one, {**mine, **fp32_nodes}, anyway, half)
+            done = run(one, {**mine, **fp32_nodes}, anyway, half)
+            if not fp32_nodes and (len(mine), len(anyway)) == (len(keep), len(convert_anyway)):
+                tried[half] = one, done
 
         plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1, allow=[])
         setting = Setting(

@@ -56,7 +56,7 @@ class FusePass(Pass[FuseOptions]):
         done: Counter[str] = Counter()
         unfused: dict[tuple[str, str], list[str]] = {}
         names = Names(model.ir)
-        for facts in build(model.ir, Knowledge.swept(model.ir)).all_graphs():
+        for facts in build(model.ir, Knowledge.swept(model.ir, context.before)).all_graphs():
             shared: Shared = {}
             for node in facts.nodes:
                 for form in forms:

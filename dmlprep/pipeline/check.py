@@ -59,7 +59,7 @@ def check_model(
     files = Unchanged(contents=False)
     try:
         model = files.take_model(path)
-        examined = examine_for(model, targets)
+        examined = examine_for(model, targets, model.opened)
         newest = examined[-1]
         _foretell(model, newest)
         _note_half(model, newest)
@@ -96,7 +96,7 @@ def explain_node(path: Path, name: str, target: Target) -> list[str]:
 
     @cache
     def predicted() -> RunRecord:
-        examined = examine_for(model, [target])[0]
+        examined = examine_for(model, [target], model.opened)[0]
         _foretell(model, examined)
         return examined.record
 
@@ -208,7 +208,7 @@ def _foretell(model: Model, examined: Examined) -> None:
 
     recipe = msgspec.structs.replace(load_recipe(RECIPE), target=examined.target.name)
     try:
-        outlook = look_ahead(model, make_plan(recipe), in_short=True)
+        outlook = look_ahead(model, make_plan(recipe), in_short=True, before=placement)
     except DmlprepError as error:
         record.facts.prepare_fails = str(error)
         return

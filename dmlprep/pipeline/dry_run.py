@@ -38,7 +38,7 @@ _CACHED = 4
 _LARGER = (64, 224, 512)
 
 
-def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
+def look_ahead(model: Model, plan: Plan, *, in_short: bool = False, before: Placement | None = None) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``, and return the prediction; ``model`` does not change.
 
     If a step refuses the model, ``refused`` has the reason. Otherwise, if sizes stay free and the recipe has a step
@@ -47,12 +47,13 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     Args:
         in_short: True for one prediction only, without ``example``: that with example sizes or, if there are none or a
             step refuses them, that without.
+        before: the placement of ``model`` on the plan's target, if it is known.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    before = place(model, plan.target)
+    before = before or place(model, plan.target)
     pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
     if in_short and pins and before.free_dimensions:
         whole = _with_sizes(model, plan, before, _example_sizes(model, before.free_dimensions, pins[0].sizes))
@@ -103,10 +104,10 @@ class _Walk:
     pinned: Placement | None = None
     facts: GraphFacts | None = None
 
-    def place(self, target: Target) -> None:
+    def place(self, target: Target, frozen: Frozen | None) -> None:
         """Compute the placement of the copy in its present state, and store it (``after``, ``facts``)."""
         with paused_collector():
-            self.facts = read_facts(self.work, target.tables)
+            self.facts = read_facts(self.work, target.tables, frozen)
             self.after = place_facts(self.facts, target, self.work.opset)
 
 
@@ -124,7 +125,7 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
         walk.steps.append(done)
         changed = changed or done.outcome == "changed"
         if changed and walk.cpu_nodes[0]:  # otherwise the step that brings a node to DirectML is not needed
-            walk.place(plan.target)
+            walk.place(plan.target, steps.frozen)
             changed = False
             if step.pass_.name == "pin":
                 walk.pinned = walk.after
@@ -132,7 +133,7 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
         if done.facts.casts is not None:
             walk.half = _half(walk.work, done, step)
     if changed:
-        walk.place(plan.target)
+        walk.place(plan.target, steps.frozen)
     return walk
 
 

@@ -237,7 +237,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
             raise ModelRefused(what, where=str(request.source), code="DP003", fix=fix)
         command = PrepareCommand(request.source, request.out, request.model_path, request.plan, request.options)
         offers = of_result(model, placed, command, record) if request.sharing is None else []
-        saved = _save(model, request, target, record)
+        saved = _save(model, frozen, request, target, record)
         result = _prove(saved, request, feeds, record, host, placed.faults)
         if result is not None and request.sharing is None:
             record.facts.opportunities = [*offers, *safer(command, record)]
@@ -361,7 +361,7 @@ def _refuse_nothing(model: Model, done: StepRecord) -> None:
         raise UsageError(what, where=f"step {done.step}", code="DP210", fix="pass a size of at least 1")
 
 
-def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord) -> Saved:
+def _save(model: Model, frozen: Frozen | None, request: PrepareRequest, target: Path, record: RunRecord) -> Saved:
     total = model.statistics().nbytes
     done = 0
 
@@ -379,7 +379,7 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
             record.facts.bucket = BucketFacts(sharing.name, dict(sharing.sizes), file, nbytes, data.shared)
         else:
             external_over = -1 if request.options.external_data else EXTERNAL_OVER
-            saved = model.save(target, external_over=external_over, progress=progress)
+            saved = model.save(target, external_over=external_over, progress=progress, frozen=frozen)
     except OutputError as error:
         error.where = str(request.model_path)  # the user does not know the staging folder
         raise

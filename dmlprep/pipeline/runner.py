@@ -104,7 +104,8 @@ class CpuRunner:
         if self._host is None:
             self._host = self._own = cpu_host()
         path = Path(self._loaded.enter_context(temporary_folder("model"))) / "model.onnx"
-        data = write_out(model).model.save_linked(path)
+        written = write_out(model).model
+        data = written.save_linked(path, frozen if written is model else None)
         try:
             once = {"session.disable_prepacking": "1"} if model.statistics().nbytes > _LARGE else {}
             linked = replace(options, config={DATA_FOLDER: str(data), **once})

@@ -1,5 +1,5 @@
-"""dmlprep's own time: ``prepare`` without the proof beside onnx's load and save; beside another checkout's, ``check``,
-or ``prepare`` with the proof on the CPU.
+"""dmlprep's own time: ``prepare`` without the proof, or ``check``, compared with onnx's load and save; ``check``, or
+``prepare`` with the proof on the CPU, compared with another checkout's.
 
     python -m tests.benchmarks.own_speed minilm.onnx:batch=2,sequence=64 resnet50.onnx:batch=1 ...
     python -m tests.benchmarks.own_speed --check --against ../old fixtures/models/bert_encoder.onnx ...
@@ -164,17 +164,19 @@ def prepares(models: Sequence[str], folder: Path, rounds: int, recipe: str) -> N
         print(row(model.stem, pairs), flush=True)
 
 
-def checks(models: Sequence[str], folder: Path, rounds: int, other: Path) -> None:
-    """Print the table of ``check`` in this checkout beside another's."""
-    print(_head("there", "here"))
+def checks(models: Sequence[str], folder: Path, rounds: int, other: Path | None) -> None:
+    """Print the table of ``check`` compared with another checkout's, or with load and save."""
+    print(_head("there" if other else "load + save", "here" if other else "check"))
     for text in models:
-        line = [sys.executable, "-m", "dmlprep", "check", str(Path(text).resolve())]
+        model = Path(text.partition(":")[0]).resolve()
+        line = [sys.executable, "-m", "dmlprep", "check", str(model)]
+        copy = [sys.executable, "-c", _LOAD_SAVE, str(model), str(folder / "copy.onnx")]
         pairs = paired(
-            lambda line=line: run(line, folder, other.resolve()),  # type: ignore[misc]
+            lambda line=line, copy=copy: run(line, folder, other.resolve()) if other else run(copy, folder),  # type: ignore[misc]
             lambda line=line: run(line, folder),  # type: ignore[misc]
             rounds,
         )
-        print(row(Path(text).stem, pairs), flush=True)
+        print(row(model.stem, pairs), flush=True)
 
 
 def proofs(models: Sequence[str], folder: Path, rounds: int, other: Path, recipe: str) -> None:
@@ -250,14 +252,14 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="MODEL.onnx, or MODEL.onnx:name=size,... for sizes to pin")
     parser.add_argument("--rounds", type=int, default=5, help="pairs that are counted")
     parser.add_argument("--recipe", default="@static-fp32")
-    parser.add_argument("--check", action="store_true", help="time check")
+    parser.add_argument("--check", action="store_true", help="time check, not prepare")
     parser.add_argument("--against", type=Path, help="a checkout whose check, or prepare with --proof, is the other")
     parser.add_argument("--large", type=float, help="GB of a model to be made, prepared and removed")
     parser.add_argument("--proof", action="store_true", help="with the proof on the CPU: --large, --against")
     parser.add_argument("--folder", type=Path, help="where files are made; on the disk that is to be measured")
     asked = parser.parse_args()
-    if (asked.check or (asked.proof and not asked.large)) and asked.against is None:
-        parser.error("--check and --proof need --against")
+    if asked.proof and not asked.large and asked.against is None:
+        parser.error("--proof needs --against")
     print(
         f"dmlprep of {ROOT.name}, onnx {onnx.__version__}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
     )

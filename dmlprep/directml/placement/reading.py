@@ -29,9 +29,9 @@ class FactsReader:
     def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
         origins: dict[str, str] = {}
         # The expansion of local functions changes the model.
-        plain = frozen is not None and frozen.complete and not model.ir.functions
+        plain = frozen is not None and not model.ir.functions
         read = model.ir
-        first = frozen if frozen is not None and plain else freeze(model.ir, attributes=False)
+        first = frozen.completed() if frozen is not None and plain else freeze(model.ir, attributes=False)
         if read.functions:
             expand_local(first.proto, origins)
             read = thaw(first)

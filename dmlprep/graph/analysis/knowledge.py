@@ -120,7 +120,7 @@ class Knowledge:
         """
         knowledge = cls(model)
         try:
-            inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
+            inferred = infer_shapes(frozen or model)
         except OnnxError:
             return knowledge
         knowledge._take(model.graph, inferred.graph)

@@ -28,7 +28,7 @@ def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
     Large are those of more than 1024 bytes. If ``model`` is a ``Frozen``, the references in it are large. The result
     may be ``model.proto`` itself: do not change it.
     """
-    frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
+    frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model.completed()
     proto = frozen.proto
     if not frozen.tensors:
         return proto
@@ -43,11 +43,14 @@ def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
         for tensor in graph.initializer:
             if stub_index(tensor) is not None and tensor.name not in known:
                 known.add(tensor.name)
-                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-                proto.graph.input.append(info)
-        small = [onnx.TensorProto.FromString(t.SerializeToString()) for t in small]
+                kind = proto.graph.input.add(name=tensor.name).type.tensor_type
+                kind.elem_type = tensor.data_type
+                kind.shape.SetInParent()
+                for size in tensor.dims:
+                    kind.shape.dim.add(dim_value=size)
+        copies = onnx.GraphProto(initializer=small)
         del graph.initializer[:]
-        graph.initializer.extend(small)
+        graph.initializer.extend(copies.initializer)
     return proto
 
 
@@ -62,7 +65,7 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    proto = weightless(frozen if frozen is not None and frozen.complete else model)
+    proto = weightless(frozen or model)
     if frozen is not None and proto is frozen.proto:
         proto = protos.copy(proto)
     try:

@@ -32,6 +32,17 @@ class Frozen:
     tensors: list[ir.TensorProtocol] = field(repr=False)
     complete: bool = True
 
+    def completed(self) -> Frozen:
+        """Return the form in which only initializers are references: ``self``, or a new one if it is not complete."""
+        if self.complete:
+            return self
+        proto = protos.copy(self.proto)
+        for tensor in (t for node in protos.nodes(proto) for a in node.attribute for t in (a.t, *a.tensors)):
+            if (index := stub_index(tensor)) is not None:
+                tensor.Clear()
+                ir.serde.serialize_tensor_into(tensor, self.tensors[index])
+        return Frozen(proto, self.tensors)
+
     def same_as(self, other: Frozen) -> bool:
         """Return True if both have the same graph and the same tensor objects."""
         return (

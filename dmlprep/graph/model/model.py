@@ -73,15 +73,18 @@ class Model:
         external_over: int = saving.EXTERNAL_OVER,
         force: bool = False,
         progress: saving.Progress | None = None,
+        frozen: Frozen | None = None,
     ) -> saving.Saved:
         """Write the model to ``path``; see ``saving.write``."""
-        return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
+        path = Path(path)
+        return saving.write(self.ir, path, external_over=external_over, force=force, progress=progress, frozen=frozen)
 
-    def save_linked(self, path: Path | str) -> Path:
+    def save_linked(self, path: Path | str, frozen: Frozen | None = None) -> Path:
         """Write the model for one of dmlprep's own sessions: a small file that refers to the existing files of weights.
 
         Paths of external data in it are relative to the root of the file system. Tensors that are not in a file go to
-        ``PATH.own``. The written model is temporary, never a result.
+        ``PATH.own``. The written model is temporary, never a result. ``frozen`` is the frozen form of this model, if it
+        exists; it saves time.
 
         Returns:
             the folder to which the data paths are relative: the root, or the folder of ``path`` if the files are on
@@ -92,7 +95,7 @@ class Model:
             OSError: a file cannot be read or written.
             InputError: DP015, a file of weights has become shorter.
         """
-        frozen = freeze(self.ir, attributes=False)
+        frozen = saving.to_write(self.ir, frozen)
         path = Path(path).resolve()
         root = Path(path.anchor)
         own = path.with_name(path.name + ".own")

@@ -42,6 +42,7 @@ def write(
     external_over: int = EXTERNAL_OVER,
     force: bool = False,
     progress: Progress | None = None,
+    frozen: Frozen | None = None,
 ) -> Saved:
     """Write ``model`` to ``target``; if its tensors exceed ``external_over`` bytes, write them to ``target.data``.
 
@@ -50,13 +51,14 @@ def write(
     Args:
         force: True to replace existing files. An old ``target.data`` without a successor is removed then.
         progress: called with the number of tensor bytes written since the last call.
+        frozen: the frozen form of ``model``, if it exists; it saves time.
 
     Raises:
         OutputError: the target exists (without ``force``), is a folder or one of the model's own files, or cannot be
             written (disk full, no permission).
         InputError: a file of weights cannot be read, or has become shorter.
     """
-    frozen = freeze(model, attributes=False)
+    frozen = to_write(model, frozen)
     external = sum(t.nbytes for t in frozen.tensors) > external_over
     data_target = target.with_name(target.name + ".data")
     targets = [target, data_target] if external else [target]
@@ -79,6 +81,17 @@ def write(
             # The data file of an earlier, larger model of the same name is removed with that model.
             writer.commit(gone=() if external or not force else (data_target.name,), force=force)
         return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
+
+
+def to_write(model: ir.Model, frozen: Frozen | None = None) -> Frozen:
+    """Return a frozen form to write, which the caller may change: only its initializers are references.
+
+    ``frozen`` is the frozen form of ``model``, if it exists; it is copied.
+    """
+    if frozen is None:
+        return freeze(model, attributes=False)
+    whole = frozen.completed()
+    return Frozen(protos.copy(whole.proto), whole.tensors)
 
 
 def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:

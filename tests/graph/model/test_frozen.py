@@ -53,6 +53,20 @@ def test_tensors_of_constants_stay_where_only_initializers_are_taken_out(mlp_pat
     assert names[0] - names[1] == {constant.attributes["value"].as_tensor().name}
 
 
+def test_the_completed_form_is_the_one_with_references_for_initializers_only(mlp_path: Path, tmp_path: Path) -> None:
+    model = Model.open(mlp_path)
+    snapshot = model.snapshot()
+    assert not snapshot.complete
+    untouched = snapshot.proto.SerializeToString(deterministic=True)
+    whole, directly = snapshot.completed(), freeze(model.ir, attributes=False)
+    assert whole.complete
+    assert whole.completed() is whole
+    assert thaw(whole).graph.initializers.keys() == thaw(directly).graph.initializers.keys()
+    saved = model.save(tmp_path / "a.onnx", frozen=snapshot), model.save(tmp_path / "b.onnx")
+    assert saved[0].sha256 == saved[1].sha256
+    assert snapshot.proto.SerializeToString(deterministic=True) == untouched
+
+
 def test_two_tensors_of_the_same_values_are_not_the_very_same(mlp_path: Path) -> None:
     model = Model.open(mlp_path)
     before = model.snapshot()
