@@ -262,7 +262,7 @@ def main() -> None:
             cells = [f"{1000 * half['bound']['seconds']:.3g}", f"{1000 * took['median']:.3g}"]
         with torch.inference_mode():
             for mode in (None, "default", "reduce-overhead"):
-                torch._dynamo.reset()
+                torch.compiler.reset()
                 try:
                     run = model if mode is None else torch.compile(model, mode=mode)
                     cells.append(f"{median_ms(run, inputs, chosen.seconds, synchronize):.3g}")

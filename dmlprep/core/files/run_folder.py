@@ -105,10 +105,12 @@ def run_name() -> str:
 def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
     """Make a temporary folder below the run's folder; its name begins with ``name``.
 
+    Windows removes no file that an array still maps; such a file stays until the run's folder is removed.
+
     Raises:
         OSError: it cannot be made.
     """
-    return tempfile.TemporaryDirectory(prefix=f"{name}-", dir=run_folder())
+    return tempfile.TemporaryDirectory(prefix=f"{name}-", dir=run_folder(), ignore_cleanup_errors=True)
 
 
 @contextlib.contextmanager
