@@ -32,7 +32,7 @@ from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.stripping import Stripped
 from dmlprep.package.building import Runs, joined, open_runs, without_metadata
 from dmlprep.package.contract import CONTRACT, DIGEST, LOADER_FOLDER, SCHEMA, SIGNATURE, Contract, Tensor, schema
-from dmlprep.package.examples import expected_rows
+from dmlprep.package.examples import code_text, expected_rows
 from dmlprep.package.expecting import sample_outputs
 from dmlprep.package.languages import find_language
 from dmlprep.package.machine import Machine
@@ -380,4 +380,4 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
 
 def _members(values: Sequence[Tensor], kind: str) -> str:
     """Return the members of a TypeScript interface for inputs or outputs, with ``kind`` as their generic type."""
-    return "\n".join(f"  readonly {json.dumps(one.name)}: {kind}<'{one.type}'>;" for one in values)
+    return "\n".join(f"  readonly {code_text(one.name, 'node')}: {kind}<'{one.type}'>;" for one in values)
