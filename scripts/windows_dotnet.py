@@ -10,7 +10,6 @@ DLLs are those of ``onnxruntime-windowsml``, whose release has the functions tha
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shlex
 import shutil
@@ -23,7 +22,7 @@ from build_tools import NotRun as BuildToolsNotRun
 from build_tools import default as build_tools
 from build_tools import setup
 from windows import ROOT, Job, NotRun, locked
-from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused
+from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused, takes_pictures
 
 import dmlprep
 
@@ -86,12 +85,11 @@ def csharp(here: Job, app: Path) -> list[str]:
     without = shutil.ignore_patterns("DirectML.dll", "*.deps.json")
     shutil.copytree(here.checkout / "out", here.checkout / "half", ignore=without)
     refused(here, _DOTNET, [r"half\sample.dll", "half"], "no DirectML.dll can be loaded")
-    inputs = json.loads((package / "model.json").read_text(encoding="utf-8"))["inputs"]
-    if not any(one.get("picture") for one in inputs):  # one model is enough: to NuGet all are files
+    if not takes_pictures(package):  # one model is enough for the rest
         _from_nuget(here, package, results)
-    output = ran(here, *_checks(here, "checks.cs"), "app")
-    if output.splitlines()[-1:] != ["good"]:
-        raise Wrong(output)
+        output = ran(here, *_checks(here, "checks.cs"), "app")
+        if output.splitlines()[-1:] != ["good"]:
+            raise Wrong(output)
     return results
 
 

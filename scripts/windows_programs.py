@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import tarfile
@@ -53,6 +54,12 @@ def numbers(output: str) -> list[str]:
     return [
         line for line in output.splitlines() if line and not line.startswith(("device ", "  expected ", "as expected"))
     ]
+
+
+def takes_pictures(app: Path) -> bool:
+    """Return whether an input of a package is an app's picture."""
+    inputs = json.loads((app / "model.json").read_text(encoding="utf-8"))["inputs"]
+    return any(one.get("picture") for one in inputs)
 
 
 def write_grid(path: Path) -> None:

@@ -54,7 +54,7 @@ def _fitted(line: str, stream: TextIO, *, before: int = 0) -> str:
 
 
 def echo_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout: line ends in them are escaped."""
+    """Write lines to stdout. Line ends in them are escaped, and very long ones are shortened."""
     texts = (_fitted(apart(shortened(printable(line))), sys.stdout) for line in lines)
     _write("".join(f"{line}\n" for line in texts), own(sys.stdout))
 

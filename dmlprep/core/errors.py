@@ -5,7 +5,7 @@
 * ``InputError`` (2): an input file is missing, broken, hostile or not ONNX.
 * ``OutputError`` (2): the output cannot be written (exists, disk full, no permission).
 * ``RecipeError`` (2): a recipe cannot be read, a field is unknown or wrong, or steps do not fit together.
-* ``ModelRefused`` (1): a valid model that a step cannot prepare without changing its results.
+* ``ModelRefused`` (1): a model that dmlprep cannot prepare or pack: not supported, too large, or unfit for the options.
 * ``ToolFailed`` (1): a tool crashed on the model, or needed too much time or memory for it.
 * ``CheckNotRun`` (3): a required check could not run here.
 * ``InternalError`` (70): a bug of dmlprep, such as a pass that broke its contract, or a damaged installation.
@@ -75,7 +75,7 @@ class RecipeError(UsageError):
 
 
 class ModelRefused(DmlprepError):
-    """A valid model that a step cannot prepare without changing its results."""
+    """A model that dmlprep cannot prepare or pack: not supported, too large, or unfit for the options."""
 
     exit_code = 1
 

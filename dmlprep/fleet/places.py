@@ -139,8 +139,8 @@ class Place:
     def restore(self, before: State | None, top: Path) -> None:
         """Restore ``job.json`` after a job that was stopped; ``before`` is its earlier content.
 
-        If ``before`` is ``None`` and there are no results, remove ``job.json`` and empty folders below ``top``.
-        If there are results, leave the folder as it is: the next run does the job again.
+        If ``before`` is ``None`` and there are results, leave the folder as it is, so that the next run does the job
+        again. Without results, remove ``job.json`` and empty folders below ``top``.
         """
         if before is not None:
             write_file(self.folder / STATE, to_compact(before))

@@ -137,7 +137,7 @@ def _once(findings: list[Finding]) -> list[Finding]:
 def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
     """Yield findings on files that the config names: missing ones, and names or links that lead out of the folder."""
     for place, name in folder.outside:
-        text = f'{place} "{name[:60]}" is outside the folder'
+        text = f'{place} "{name[:60]}" is outside the folder or contains ".."'
         yield finding("DP845", text, node=place)
     if not folder.models and not folder.outside:
         text = "the config names no model: model.decoder.filename is missing"
@@ -158,7 +158,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
                 continue
             place = f"model.{section}.{key}"
             if leads_out(name):
-                yield finding("DP845", f'{place} "{name[:60]}" is outside the folder', node=place)
+                yield finding("DP845", f'{place} "{name[:60]}" is outside the folder or contains ".."', node=place)
             elif not os.path.isfile(folder.path / name):
                 yield finding("DP846", f"{place} names {name[:60]}, which does not exist", node=place)
 

@@ -139,7 +139,7 @@ def _filename(table: Any) -> str:
 
 
 def leads_out(name: str) -> bool:
-    """Return True if a path in a config leaves the folder, on Linux or on Windows, or is not a valid path."""
+    """Return True if a path in a config is absolute, has a drive, a part ``..`` or a NUL, on Linux or on Windows."""
     return bool("\0" in name or re.match(r"[/\\]|[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name))
 
 

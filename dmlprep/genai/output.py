@@ -64,7 +64,8 @@ class FolderOut:
         names = sorted(name for name in os.listdir(out) if not name.startswith(".dmlprep-")) if out.is_dir() else []
         if names and not force:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise OutputError(f"the folder contains {names[0]}{more}", where=where, fix="pass --force to replace them")
+            fix = "pass --force to replace files that this run writes"
+            raise OutputError(f"the folder contains {names[0]}{more}", where=where, fix=fix)
         for name in names:
             if (out / name).is_file():
                 check_replaceable(out / name)

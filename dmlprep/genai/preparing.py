@@ -264,7 +264,8 @@ def _check_folder(source: GenaiFolder) -> None:
     where, fix = str(source.path / CONFIG), "dmlprep genai check shows the problems of the folder"
     if source.outside:
         section, name = source.outside[0]
-        raise InputError(f"{section} names {name!r}, outside the folder", where=where, fix=fix)
+        what = f"{section} names {name!r}, which is outside the folder or contains '..'"
+        raise InputError(what, where=where, fix=fix)
     if not source.models:
         raise InputError("it names no model", where=where, fix=fix)
     for model in source.models:

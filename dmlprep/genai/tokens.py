@@ -30,7 +30,7 @@ def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
     yield from _special(config)
     inside = config.text("model.tokenizer_dir")
     if inside and leads_out(inside):
-        text = f'model.tokenizer_dir "{inside[:60]}" is outside the folder'
+        text = f'model.tokenizer_dir "{inside[:60]}" is outside the folder or contains ".."'
         yield finding("DP845", text, node="model.tokenizer_dir")
         return
     place = folder.path / inside

@@ -61,6 +61,6 @@ def noise_of(groups: Sequence[OutputGroup], want: Side, others: Iterable[Side]) 
     worst: dict[str, float] = {}
     for got in others:
         for metrics in compare_outputs(groups, want, got, TOLERANCES["fp16-emulation"]):
-            if want[metrics.output].dtype.kind == "f":
+            if want[metrics.output].dtype.kind in "fV":  # ml_dtypes has the kind "V": bfloat16
                 worst[metrics.output] = max(worst.get(metrics.output, 0.0), metrics.error)
     return worst

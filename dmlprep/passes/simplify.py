@@ -75,9 +75,9 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def run(self, model: Model, context: Context) -> bool:
         """Simplify ``model`` in place, and return whether it changed.
 
-        If onnxsim fails, or its result is larger, invalid or computes something else, the result is dropped and the
-        reason reported (DP301). A result with more nodes, or with as many nodes and no fewer bytes, is dropped without
-        a report.
+        If onnxsim fails, or its result is over 5 % larger, invalid or computes something else, the result is dropped
+        and the reason reported (DP301). Any other result with more nodes, or with as many nodes and no fewer bytes, is
+        dropped without a report.
 
         Raises:
             InputError: a user's feed does not fit the model.

@@ -26,9 +26,10 @@ def match_rows(
     equal. Each row is used once.
 
     Returns:
-        matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a
-            note. ``None`` if the outputs of one side differ in their number of rows, or an output differs in the shape
-            of its rows. Also ``None`` for scalars, for strings, and for more than ``MOST_ROWS`` rows.
+        matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows (no
+            outputs if both sides have no rows); a note. ``None`` if the outputs of one side differ in their number of
+            rows, or an output differs in the shape of its rows. Also ``None`` for scalars, for strings, and for more
+            than ``MOST_ROWS`` rows.
     """
     counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
     if any(len(one) != 1 or -1 in one for one in counts):
@@ -97,7 +98,8 @@ def _matched(reference_table: Array, candidate_table: Array, bounds: Array) -> t
     matched = 0
     worst = np.zeros(reference_table.shape[1])
     for row in reference_table:
-        distance = np.abs(candidate_table - row)
+        with np.errstate(invalid="ignore"):
+            distance = np.where(candidate_table == row, 0.0, np.abs(candidate_table - row))  # equal infinite elements
         fits = free & np.all((distance <= bounds) | (np.isnan(candidate_table) & np.isnan(row)), axis=1)
         if fits.any():
             candidates = np.flatnonzero(fits)

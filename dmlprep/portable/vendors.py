@@ -1,6 +1,6 @@
 """The execution providers of hardware vendors (Windows ML): register their libraries, and choose a device.
 
-Sources: ``onnxruntime``'s Python API since 1.22 (plugin execution providers), and the package ``windowsml`` 2.5.
+Sources: ``onnxruntime``'s Python API since 1.23 (plugin execution providers), and the package ``windowsml`` 2.5.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def find_device(onnxruntime: Any, prefer: str, libraries: Mapping[str, str | Pat
         ModelError: there is none; the message also says which libraries could not be registered.
     """
     if not hasattr(onnxruntime, "get_ep_devices"):
-        raise ModelError(f"onnxruntime {onnxruntime.__version__} has no vendors' providers: install 1.22 or newer")
+        raise ModelError(f"onnxruntime {onnxruntime.__version__} has no vendors' providers: install 1.23 or newer")
     paths, problems = _of_windowsml() if libraries is None else ({n: fspath(p) for n, p in libraries.items()}, [])
     with SESSIONS:
         present = {one.ep_name for one in onnxruntime.get_ep_devices()}

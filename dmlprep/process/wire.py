@@ -69,7 +69,7 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
     with path.open("wb") as file:
         if array.dtype.kind in "OUST":
             for item in array.reshape(-1):
-                data = item if isinstance(item, bytes) else str(item).encode("utf-8")
+                data = (item.decode("utf-8") if isinstance(item, bytes) else str(item)).encode("utf-8")
                 if b"\0" in data:
                     raise ValueError("a string tensor contains a NUL character")
                 file.write(data + b"\0")

@@ -178,7 +178,10 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The node tables of a model before and after its steps; ``after`` is ``None`` if no step changed it."""
+    """The node tables of a model before and after its steps.
+
+    ``after`` is ``None`` if no step changed it, or if a step refused it.
+    """
 
     before: NodeTable
     after: NodeTable | None = None

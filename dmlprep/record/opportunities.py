@@ -32,8 +32,8 @@ class Opportunity(msgspec.Struct, frozen=True, omit_defaults=True):
         command: the command to type; the user replaces ``FOLDER``.
         nodes: compute nodes that move from the CPU to DirectML.
         launches: how many fewer launches DirectML needs in each run: fused graphs, and nodes outside of them.
-        copies, copied_bytes: how many fewer copies between CPU and GPU each run makes, and how many fewer bytes; 0
-            bytes if a size is unknown.
+        copies, copied_bytes: how many fewer copies between CPU and GPU each run makes, and how many fewer bytes,
+            without copies of unknown size. For ``copies``: 0 bytes if any size is unknown.
         fed_bytes: how many fewer bytes of inputs and outputs are copied in each run.
         memory_bytes: how much less memory of the device the model needs at its peak.
         file_bytes: how many fewer bytes the file has.

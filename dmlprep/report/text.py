@@ -54,7 +54,7 @@ def _change(before: str, after: str) -> str:
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
-    """Print findings in groups, errors first."""
+    """Print findings in groups, errors first; at most 8 lines for each group."""
     for group in grouped(findings):
         _show_group(group, console)
 

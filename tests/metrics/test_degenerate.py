@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -100,6 +101,12 @@ def test_noise_is_measured_as_the_proof_measures() -> None:
         {"y": MAP + np.float32(1e-5), "n": np.arange(3)},
     ]
     assert noise_of(groups, want, others) == {"y": pytest.approx(1e-4 / MAP.max(), rel=1e-2)}
+
+
+def test_bfloat16_has_noise_too() -> None:
+    want = {"y": np.array([1, 2, 4]).astype(ml_dtypes.bfloat16)}
+    other = {"y": np.array([1, 2.25, 4]).astype(ml_dtypes.bfloat16)}
+    assert noise_of([OutputGroup(("y",))], want, [other]) == {"y": 0.0625}
 
 
 def test_a_nudge_is_the_last_bit_and_leaves_zeros_and_integers() -> None:

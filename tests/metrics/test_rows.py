@@ -47,6 +47,15 @@ def test_ranked_rows_may_come_in_another_order() -> None:
     assert not any(m.passed for m in comparison.results())
 
 
+def test_equal_infinite_elements_match() -> None:
+    reference = boxes(30)
+    reference["boxes"][:, 0] = np.tile([np.inf, -np.inf, np.nan], 10)
+    assert compared({n: a[::-1].copy() for n, a in reference.items()}, reference) == [True, True]
+    other = {n: a.copy() for n, a in reference.items()}
+    other["boxes"][:, 0] *= -1
+    assert compared(other, reference) == [False, False]
+
+
 def test_one_box_more_in_thirty_is_within_fp16() -> None:
     reference = boxes(30)
     more = {"boxes": np.concatenate([reference["boxes"], [[1, 2, 3, 4]]]), "labels": np.append(reference["labels"], 1)}

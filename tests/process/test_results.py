@@ -19,6 +19,12 @@ from tests.system import needs_links, not_on_windows
 SECRET = np.arange(6, dtype=np.float32)
 
 
+@pytest.mark.parametrize("text", [b"\xff", b"a\0b", "a\0b", "\ud800"])
+def test_text_that_a_session_would_see_changed_is_refused(tmp_path: Path, text: bytes | str) -> None:
+    with pytest.raises(ValueError, match=r"NUL|utf-8"):
+        write_tensor(tmp_path / "t", np.array([text], object))
+
+
 @pytest.mark.parametrize("kind", ["float32", "bool", "complex64", "bfloat16", "float8_e4m3fn", "string"])
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 4)])
 def test_what_is_written_is_read(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:

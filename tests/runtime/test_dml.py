@@ -222,7 +222,7 @@ def test_time_and_memory_limits(status: DmlStatus, tmp_path: Path) -> None:
     with dml_host() as own:
         own.worker()
         with pytest.raises(SessionFailure) as caught:
-            own.open(model, SessionOptions(time_limit=0.05))
+            own.open(model, SessionOptions(time_limit=0.001))
         assert caught.value.kind == "timeout"
 
 

@@ -36,6 +36,8 @@ Above = Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)]
 class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Options of a framed input: the app's pictures. They become ``(value / white * scale - mean) / deviation``.
 
+    A model that reads bytes gets whole numbers from 0 to 255, without scale, mean and deviation.
+
     Attributes:
         size: height and width of the app's pictures; ``None``: the model's height and width.
         type: element type of the app's pictures.

@@ -125,7 +125,8 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
         begun = Begun(file, project.defaults.get("out", results), present=[_present(project, one) for one in present])
         paths = [one for one in paths if one.resolve() not in named]
     if not paths and not begun.present:
-        raise UsageError("no .onnx file in this folder", where=str(folder), fix="pass the model: dmlprep init MODEL")
+        what = "no .onnx file to prepare in this folder"
+        raise UsageError(what, where=str(folder), fix="pass the model: dmlprep init MODEL")
     for model in paths:
         try:
             begun.models.append(_suggestion(model, folder, ask))

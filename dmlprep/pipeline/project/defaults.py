@@ -146,7 +146,8 @@ def _feed(folder: Path, feed: str, model: Path) -> str:
 
 def in_words(options: Mapping[str, Any]) -> str:
     """Describe the options of a file in one line for the user; empty if there is nothing to mention."""
-    parts = [f"{name} {value}" for name, value in options.items() if isinstance(value, str | NamedMetric)]
+    plain = (str, int, float, NamedMetric)
+    parts = [f"{k} {v}" for k, v in options.items() if isinstance(v, plain) and not isinstance(v, bool)]
     parts += ["DirectML required"] if options.get("require_dml") else []
     if feeds := options.get("feeds"):
         parts.append("1 path of feeds" if len(feeds) == 1 else f"{len(feeds)} paths of feeds")

@@ -82,7 +82,7 @@ class Ways:
         io: types of graph inputs and outputs of FP16 candidates: ``keep``, ``half`` or ``any``.
         only_directml: True to try operators too that only DirectML has a kernel for.
         timed: True if times will decide among the best; then fused operators that only times can judge are tried too.
-        seconds: time limit in seconds; the unchanged recipes are always tried.
+        seconds: time limit in seconds; ``bases`` are always tried; for ``half``, with FP16 inputs and outputs.
     """
 
     bases: Sequence[Recipe]
@@ -312,10 +312,11 @@ class _Search:
             begun: variants of it to continue, each with all types of inputs and outputs and all fused operators to be
                 tried; empty: only the recipe itself.
         """
+        done = {name for row in rows.values() for name in (row.variant.name, *row.same)}
         for start in begun or [base]:
             forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]
             for one in forms if begun else forms[:1]:
-                if begun and self._over(one.name):
+                if begun and (one.name in done or self._over(one.name)):
                     continue
                 at = self._tree.reach(make_plan(one.recipe))
                 if at not in rows:

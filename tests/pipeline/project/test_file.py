@@ -64,6 +64,7 @@ def test_fields_of_entries_go_over_those_at_the_top(folder: Path) -> None:
     said = in_words(b.options)
     assert said.startswith("target ort-1.30, recipe ")
     assert "2 paths of feeds" in said
+    assert "metric_bound 0.5, " in said
     assert "DirectML required, " in said
     assert said.endswith("pins height=32 batch=2 sr:=16000, parity.seeds=4")
 

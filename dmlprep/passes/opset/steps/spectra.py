@@ -15,7 +15,7 @@ def dft_20(b: Builder) -> list[ir.Value | None] | None:
     """Move the axis to the attribute. For a run-time axis, deduce it from the shapes, or compute every axis and select.
 
     Raises:
-        CannotLower: the axis is computed at run time, and shapes or attributes do not allow this.
+        CannotLower: the rank is unknown, or shapes or attributes do not allow an axis that is computed at run time.
     """
     x, axis = b.need(0), b.input(2)
     rank = b.need_rank(x)

@@ -227,7 +227,8 @@ class Trials:
     def measure(self, keep: Iterable[str]) -> float:
         """The largest error of an output with the nodes ``keep`` in FP32; runs a trial if the error is not known.
 
-        It is the number by which ``SearchJudge`` decides: the error of a state counts four times.
+        It is the number by which ``SearchJudge`` decides: the error of a state counts four times. If the error of one
+        feed is over 4 times the tolerance, later feeds are skipped; their error may be larger.
         """
         names = tuple(sorted(keep))
         if (known := self._known.get(frozenset(names))) is not None:
