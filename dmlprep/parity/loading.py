@@ -23,6 +23,7 @@ LOADS = Check("load", "cpu")
 
 _CONFIG = {
     "session.disable_prepacking": "1",
+    "session.intra_op.allow_spinning": "0",
     "optimization.constant_folding_max_output_size_in_bytes": str(1 << 20),
 }
 """Settings of a session that only loads, and folds no large constants.

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis.equivalence import compute_the_same
 from dmlprep.graph.analysis.segments import run_segments
-from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model import Model
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.random_ops import RANDOM
@@ -110,9 +110,9 @@ class SimplifyPass(Pass[SimplifyOptions]):
             return self._undone(context, f"the result is larger: {sizes}")
         if (after.nodes, after.nbytes) >= (before.nodes, before.nbytes):
             return False
-        frozen = result.snapshot()
-        wrong = _unlike(model, result) or check(result.ir, frozen=frozen)
-        wrong = wrong or self._differs(model, result, context, (context.before, frozen))
+        with model.held(context.before), result.held():
+            wrong = _unlike(model, result) or check(result.ir, frozen=result.snapshot())
+            wrong = wrong or self._differs(model, result, context)
         if wrong:
             return self._undone(context, wrong)
         model.ir, model.budget = result.ir, work.budget
@@ -122,14 +122,12 @@ class SimplifyPass(Pass[SimplifyOptions]):
         context.report("DP301", f"simplify was undone: {why}", reason=why)
         return False
 
-    def _differs(
-        self, model: Model, result: Model, context: Context, frozen: tuple[Frozen | None, Frozen | None]
-    ) -> str:
+    def _differs(self, model: Model, result: Model, context: Context) -> str:
         """Compare the outputs of ``result`` and ``model`` on the CPU, and return a sentence if they differ.
 
         Also a sentence if only ``result`` does not run. Empty if they agree up to the model's own noise, or cannot be
         compared (no runner, random operators, ``model`` does not run); the facts of the step say which. No model runs
-        if the graphs show that they are equal. ``frozen``: frozen copies of both models, if there are any.
+        if the graphs show that they are equal.
         """
         runner = context.runner
         if runner is None:
@@ -139,7 +137,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         if random:
             context.facts.guard_on_values = f"not run: {', '.join(random)} gives other values in each run"
             return ""
-        if compute_the_same(model, result, frozen):
+        if compute_the_same(model, result):
             context.facts.guard_on_values = "not needed: the graphs differ only in constants and names"
             return ""
         try:

@@ -107,8 +107,11 @@ class CpuRunner:
         written = write_out(model).model
         data = written.save_linked(path, frozen if written is model else None)
         try:
-            once = {"session.disable_prepacking": "1"} if model.statistics().nbytes > _LARGE else {}
-            linked = replace(options, config={DATA_FOLDER: str(data), **once})
+            # Threads that spin while they wait cost more processor time than a few runs.
+            config = {DATA_FOLDER: str(data), "session.intra_op.allow_spinning": "0"}
+            if model.statistics().nbytes > _LARGE:
+                config["session.disable_prepacking"] = "1"
+            linked = replace(options, config=config)
             self._session = self._loaded.enter_context(self._host.open(path, linked))
         except SessionFailure as failure:
             if failure.kind != "load" or not holds_rare_floats(model):

@@ -57,12 +57,11 @@ class _Untold(Exception):
     """Raised for a value that gets no number."""
 
 
-def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Frozen | None] = (None, None)) -> bool:
+def compute_the_same(one: Model, other: Model) -> bool:
     """Return True if the graphs show that ``other`` returns the outputs of ``one``, by position, on all inputs.
 
     Inputs are matched by name. Functions are assumed to be the same in both, and so are the opsets, and operators of
     the same name and domain. The result is False where a node draws random numbers, or a caller may replace a constant.
-    ``frozen`` are the frozen forms of both models, if they exist; they save time.
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -70,7 +69,7 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
         table = _Table()
         if _outputs(one, table, {}) == _outputs(other, table, {}):
             return True
-        types = [_types(known or model.snapshot()) for model, known in zip((one, other), frozen, strict=True)]
+        types = [_types(model.snapshot()) for model in (one, other)]
         return _outputs(one, table, types[0]) == _outputs(other, table, types[1])
     except (_Untold, OnnxError, ToolFailed):
         return False

@@ -45,7 +45,7 @@ class Frozen:
 
     def same_as(self, other: Frozen) -> bool:
         """Return True if both have the same graph and the same tensor objects."""
-        return (
+        return self is other or (
             len(self.tensors) == len(other.tensors)
             and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True))
             and self.proto.SerializeToString(deterministic=True) == other.proto.SerializeToString(deterministic=True)

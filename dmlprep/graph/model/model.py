@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Model:
         self.path = path
         self.notes = tuple(notes)
         self.opened: Frozen | None = None
+        self._held: Frozen | None = None
         self.budget = budget or Budget(file_nodes=count_nodes(graph))
 
     @classmethod
@@ -122,7 +124,20 @@ class Model:
 
     def snapshot(self) -> Frozen:
         """Return the frozen form of the model as it is now. Tensors are shared, not copied."""
-        return freeze(self.ir)
+        return self._held or freeze(self.ir)
+
+    @contextmanager
+    def held(self, frozen: Frozen | None = None) -> Iterator[None]:
+        """Freeze the model once for all calls of ``snapshot`` and ``copy`` in a block that does not change it.
+
+        ``frozen`` is the frozen form of this model, if it exists; it saves time.
+        """
+        before = self._held
+        self._held = frozen or self.snapshot()
+        try:
+            yield
+        finally:
+            self._held = before
 
     def restore(self, frozen: Frozen) -> None:
         """Replace the graph by that of a snapshot; path, notes and budget stay."""
@@ -133,7 +148,7 @@ class Model:
 
         ``frozen`` is the frozen form of this model, if it exists; it saves time.
         """
-        return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
+        return Model(thaw(frozen or self.snapshot()), self.path, self.notes, self.budget.fork())
 
     def become(self, other: Model) -> None:
         """Replace this model's graph and budget by those of a copy."""

@@ -98,8 +98,10 @@ class GraphBuilder:
 
 def as_attribute(name: str, value: Any) -> ir.Attr:
     """Return an attribute ``name`` with a Python value; an ``ir.Attr`` is returned as it is."""
+    # 30 times as fast: onnx-ir first checks whether a value is a graph or a tensor
+    if isinstance(value, int):
+        return ir.AttrInt64(name, value)
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
-        # 30 times as fast: onnx-ir first checks whether a list is a graph or a tensor
         return ir.AttrInt64s(name, value)
     return ir.convenience.convert_attribute(name, value)
 

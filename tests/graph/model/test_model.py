@@ -49,3 +49,14 @@ def test_a_copy_changes_alone_and_shares_the_tensors(mlp_path: Path) -> None:
 def test_a_model_that_names_no_opset_has_the_first() -> None:
     proto = onnx.parser.parse_model('<ir_version: 8, opset_import: ["local" : 1]> g () => () { }')
     assert Model(ir.from_proto(proto)).opset == 1
+
+
+def test_a_held_model_is_frozen_once_and_afterwards_as_it_is_then(mlp_path: Path) -> None:
+    model = Model.open(mlp_path)
+    with model.held():
+        before = model.snapshot()
+        with model.held():
+            assert model.snapshot() is before
+    next(iter(model.ir.graph)).name = "renamed"
+    assert not model.snapshot().same_as(before)
+    assert next(iter(model.copy().ir.graph)).name == "renamed"

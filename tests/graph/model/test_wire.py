@@ -17,7 +17,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.tensors import chunks
 from dmlprep.graph.model.walk import tensors
-from dmlprep.graph.model.wire import SELF, skeleton, varint
+from dmlprep.graph.model.wire import SELF, data_locations, skeleton, varint
 from tests.graph.model.conftest import mlp
 
 
@@ -113,3 +113,15 @@ def test_narrow_types_and_chunks(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.concatenate(pieces), want.reshape(-1))
     want4 = numpy_helper.to_array(init[-1])
     np.testing.assert_array_equal(np.asarray(opened["i4"].numpy()).astype(np.int8), want4.astype(np.int8))
+
+
+def test_locations_of_data_in_initializers_and_in_nodes(tmp_path: Path) -> None:
+    model = mlp()
+    path = tmp_path / "model.onnx"
+    for index, tensor in enumerate((model.graph.initializer[0], helper.make_tensor("t", TensorProto.FLOAT, [1], [0]))):
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=f"data{index}")
+        if index:
+            model.graph.node.append(helper.make_node("Constant", [], ["t"], value=tensor))
+        path.write_bytes(model.SerializeToString())
+        assert data_locations(path) == ["data0", "data1"][: index + 1]

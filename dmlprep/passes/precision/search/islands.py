@@ -103,7 +103,8 @@ def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable
         ModelRefused: the model does not run in FP32, or does not convert.
         InputError: ``setting.journal`` cannot be read, or is another kind of file.
     """
-    return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
+    with model.held():
+        return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
 
 
 class _Search:

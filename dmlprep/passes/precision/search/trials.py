@@ -274,11 +274,14 @@ class Trials:
             self._judge = replace(self._judge, faint=faint_maps(self._groups, self._want))
         if self.setting.few_bits:
             return self._worst(converted, by_output=by_output)
-        error = self._worst(emulate(converted, self.setting.mode, self.setting.rounding), by_output=by_output)
-        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there is not evidence.
-        if error <= self.tolerance:
-            with contextlib.suppress(ModelRefused):
-                error = max(error, self._worst(converted))
+        with converted.held():
+            emulation = emulate(converted, self.setting.mode, self.setting.rounding)
+            with emulation.held():
+                error = self._worst(emulation, by_output=by_output)
+            # Also check weight-only rounding, as the CPU verdict does. A file that does not run there is not evidence.
+            if error <= self.tolerance:
+                with contextlib.suppress(ModelRefused):
+                    error = max(error, self._worst(converted))
         return error
 
     def _leave_out_drawn(self) -> None:
