@@ -184,8 +184,8 @@ def data_locations(path: Path) -> list[str]:
             return []
         model = onnx.ModelProto.FromString(skeleton(mapped))
     named: dict[str, None] = {}
-    found = sum(entry.key == "location" for tensor in model.graph.initializer for entry in tensor.external_data)
-    others = model.SerializeToString().count(b"\x0a\x08location") > found  # tensors of nodes: a walk over all of them
+    own = sum(entry.key == "location" for tensor in model.graph.initializer for entry in tensor.external_data)
+    others = model.SerializeToString().count(b"\x0a\x08location") > own  # tensors of nodes: a walk over all of them
     for tensor in protos.tensors(model) if others else model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             named.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
