@@ -140,11 +140,31 @@ def compiled(bed: Bed, out: Path, sources: Sequence[Path], *flags: str) -> Path:
         raise NotRun(f"{_COMPILER} is missing: apt install g++-mingw-w64-x86-64-posix")
     # ONNX Runtime's header redefines names of the Windows headers, so it counts as a system header here.
     line = [_COMPILER, "-std=gnu++17", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-isystem", str(headers(bed))]
-    line += [*map(str, sources), "-o", str(out), "-static", "-ldxgi", "-lbcrypt", *flags]
+    standard = [flag for flag in flags if flag.startswith("-std=")]
+    built = [_object(bed, one, [*line, *standard]) if one.name.startswith("dmlprep_model") else one for one in sources]
+    line += [*map(str, built), "-o", str(out), "-static", "-ldxgi", "-lbcrypt", *flags]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Wrong(f"{out.name} does not compile: {done.stderr[-2000:]}")
     return out
+
+
+def _object(bed: Bed, source: Path, line: Sequence[str]) -> Path:
+    """Compile a source of the loader, once for all programs and packages that have the same loader and options."""
+    parts = [
+        file.read_bytes() for file in sorted(source.parent.glob("dmlprep_model*")) if file.suffix in (".h", ".cpp")
+    ]
+    key = hashlib.sha256(b"\0".join([source.name.encode(), *map(str.encode, line), *parts])).hexdigest()
+    target = bed.home / "objects" / f"{key}.o"
+    if not target.is_file():
+        target.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            temporary = Path(folder) / target.name
+            done = subprocess.run([*line, "-c", source, "-o", temporary], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Wrong(f"{source.name} does not compile: {done.stderr[-2000:]}")
+            temporary.replace(target)
+    return target
 
 
 def python(here: Job, app: Path) -> list[str]:
