@@ -120,7 +120,8 @@ def print_usage(error: click.ClickException) -> None:
 
         nearest = get_close_matches(error.option_name, error.possibilities, 1)
         error = click.NoSuchOption(error.option_name, possibilities=nearest, ctx=error.ctx)
-    lines = [f"Error: {inert(shortened(printable(error.format_message())))}"]
+    text = error.format_message().replace("\n\t", " ")  # click's list of the choices of a missing option
+    lines = [f"Error: {inert(shortened(printable(text)))}"]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         lines = [context.get_usage(), f"Try '{context.command_path} --help' for help.", "", *lines]

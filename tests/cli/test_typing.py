@@ -33,6 +33,14 @@ def test_a_size_of_nothing_is_refused_at_once(tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_missing_option_lists_its_values_in_one_line(run: Run) -> None:
+    done = run("package", "out")
+    assert (done.code, done.err.splitlines()[-1]) == (
+        2,
+        "Error: Missing option '--for'. Choose from: cpp, csharp, node, python",
+    )
+
+
 def test_a_broken_size_names_its_own_option(run: Run) -> None:
     done = run("compare", _CNN, _CNN, "--size", "rows")
     assert (done.code, "--size: 'rows' is not a valid size" in done.err, ":=" in done.err) == (2, True, False)
