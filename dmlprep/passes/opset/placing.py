@@ -30,6 +30,9 @@ _LOWEST = 13
 _NODES = 30_000
 """Limit on the nodes that all tries together lower. However large the model, at least three opsets are tried."""
 
+_SHAPED_BODIES = frozenset({"GroupNormalization"})
+"""Operators without a kernel in ONNX Runtime, whose function bodies compute with the shapes of their inputs."""
+
 
 @dataclass(frozen=True)
 class Brought:
@@ -88,7 +91,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
         waiting |= _others(other, context)
         if len(other.on_cpu) < len(best.on_cpu):
             best = other
-    return _single_steps(best, context)
+    return _written_out(_single_steps(best, context), context)
 
 
 def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
@@ -157,6 +160,20 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
         return brought
     what = "of one step are rewritten in operators that DirectML can fuse"
     return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.on_cpu))
+
+
+def _written_out(brought: Brought, context: Context) -> Brought:
+    """Replace nodes by their function bodies if ONNX Runtime would, and if the bodies compute with shapes.
+
+    A session keeps such arithmetic, which breaks up its fused graphs. In a file, ``simplify`` folds it. Returns
+    ``brought`` itself if there is no such node, or if more nodes would be on the CPU.
+    """
+    placed = context.target.tables.dml.keys() | {node.operator for node in brought.on_cpu}
+    expanded = [n for _, graph in graphs(brought.model.ir) for n in graph if n.op_type in _SHAPED_BODIES - placed]
+    if not expanded:
+        return brought
+    what = "that ONNX Runtime would expand are written out"
+    return _rewritten(brought, map(label, expanded), Counter(n.op_type for n in expanded), what, len(brought.on_cpu))
 
 
 def _others(brought: Brought, context: Context) -> set[int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 
+import dmlprep
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
@@ -32,6 +35,10 @@ SCATTER = (
 CUMULATED = (
     '<ir_version: 10, opset_import: ["" : 26]> g (int32[3,4] x) => (int32[3,4] y) <int64 axis = {1}>'
     " { y = CumProd (x, axis) }"
+)
+GROUP_NORM = (
+    '<ir_version: 10, opset_import: ["" : 21]> g (float[2,8,3,3] x, float[8] s, float[8] b) => (float[2,8,3,3] y)'
+    " { m = Mish (x) y = GroupNormalization <num_groups = 4> (m, s, b) }"
 )
 # 1, -2, 3 and -4, two to a byte: the parser packs nothing itself.
 GELU_BESIDE_INT4 = (
@@ -74,6 +81,22 @@ def test_a_scatter_with_a_reduction() -> None:
     assert [n.name for n in result.graph.node if n.op_type == "ScatterND" and n.name] == ["same"]
     feeds = {"x": _floats(4, 3), "i": np.array([[1], [3]]), "u": _floats(2, 3)}
     _same(SCATTER, result, feeds)
+
+
+def test_a_body_that_computes_with_shapes_is_written_out() -> None:
+    """ONNX Runtime would expand both operators, but Mish's body has no shapes to fold."""
+    result, left = _brought(GROUP_NORM)
+    assert (left, [n.op_type for n in result.graph.node if n.op_type == "GroupNormalization"]) == ([], [])
+    assert "Mish" in [n.op_type for n in result.graph.node]
+    _same(GROUP_NORM, result, {"x": _floats(2, 8, 3, 3), "s": _floats(8), "b": _floats(8)})
+
+
+def test_group_normalization_becomes_one_fused_graph(tmp_path: Path) -> None:
+    onnx.save(parse(GROUP_NORM), tmp_path / "model.onnx")
+    record = dmlprep.prepare(tmp_path / "model.onnx", out=tmp_path / "out", recipe="@static-fp32", device="cpu")
+    after = record.facts.placement_after
+    assert after is not None
+    assert (after.dml_nodes, after.partitions) == (after.nodes, 1)
 
 
 @pytest.mark.parametrize(
