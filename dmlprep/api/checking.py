@@ -12,6 +12,7 @@ import msgspec
 from dmlprep.api.preparing import start_worker
 from dmlprep.api.recipes import plan
 from dmlprep.core.errors import UsageError
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord
@@ -59,8 +60,8 @@ def plan_model(
 
     resolved_plan = plan(recipe, pins=pins, target=target, settings=settings)
     with limited(resolved_plan.recipe.limits):
-        model = Model.open(Path(path))
-        demand_valid(model.ir, Path(path))
+        model = Model.open(user_path(path))
+        demand_valid(model.ir, user_path(path))
         return look_ahead(model, resolved_plan)
 
 
@@ -155,7 +156,7 @@ def examine(
     targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
     session = Adapter(**where).resolve("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
-    rows = check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
+    rows = check_model(user_path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
     rows[-1].record.target_reason = reason
     return rows
 
@@ -190,7 +191,7 @@ def explain_node(path: str | Path, node: str, *, target: str | None = None) -> s
     from dmlprep.runtime.default_target import default_target
 
     release = find_target(target or default_target()[0])
-    return "".join(f"{printable(line)}\n" for line in lines(Path(path), node, release))
+    return "".join(f"{printable(line)}\n" for line in lines(user_path(path), node, release))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack, get_args
 
 from dmlprep.api.preparing import Progress, start_worker, user_metric
 from dmlprep.core.errors import UsageError
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
@@ -89,8 +90,8 @@ def compare(
 
     check_device(device)
     return compare_models(
-        Path(reference),
-        Path(candidate),
+        user_path(reference),
+        user_path(candidate),
         ParitySettings(tolerance=tolerance, sizes=dict(sizes or {}), seeds=seeds, time_limit=time_limit),
         feeds=feeds,
         device=device,
@@ -156,15 +157,15 @@ def bisect(
     on = device or ("dml" if candidate is None else "cpu")
     check_device(on)
     return run(
-        Path(reference),
-        Path(candidate if candidate is not None else reference),
+        user_path(reference),
+        user_path(candidate if candidate is not None else reference),
         load_feeds(feeds) or None,
         device=on,
         tolerance=tolerance,
         session=Adapter(**where).resolve(on, optimization=optimization, unfused=unfused, time_limit=time_limit),
         sizes=sizes,
         matrix=matrix,
-        out=Path(out) if out is not None else None,
+        out=user_path(out) if out is not None else None,
         force=force,
         along=along,
         progress=progress,
@@ -218,7 +219,7 @@ def bench(
     check_device(device)
     if runs < 1 or not seconds >= 0:
         raise UsageError("bench needs at least one run, and no negative time", where="runs, seconds", fix="pass more")
-    paths = [Path(model) for model in models]
+    paths = [user_path(model) for model in models]
     session = Adapter(**where).resolve(device, time_limit=time_limit)
     sized = (dict(pins or {}), dict(sizes or {}))
     return run(BenchRequest(paths, feeds, device, session, *sized, seconds, runs, progress))
@@ -274,16 +275,16 @@ def make_feeds(
         arrays |= load_feeds([f"{name}={value}"])[0] if isinstance(value, Path) else {name: value}
     return feeds_from(
         FeedsRequest(
-            Path(path),
-            [Path(source) for source in sources],
-            Path(out),
+            user_path(path),
+            [user_path(source) for source in sources],
+            user_path(out),
             count=count,
             input=input,
             sizes=dict(sizes or {}),
             values=arrays,
             pictures=pictures or Pictures(),
             rate=rate,
-            tokenizer=Path(tokenizer) if tokenizer is not None else None,
+            tokenizer=user_path(tokenizer) if tokenizer is not None else None,
             force=force,
         )
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.comparing import check_device
 from dmlprep.api.preparing import start_worker
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
 from dmlprep.record.aliases import Progress, SessionDevice
@@ -51,7 +52,7 @@ def examine_folder(folder: str | Path, *, target: str | None = None, vram: str |
     from dmlprep.runtime.default_target import default_target
 
     name, reason = (target, "") if target else default_target()
-    checked = check_folder(Path(folder), find_target(name), vram=None if vram is None else vram_bytes(vram))
+    checked = check_folder(user_path(folder), find_target(name), vram=None if vram is None else vram_bytes(vram))
     checked.record.target_reason = reason
     return checked
 
@@ -118,12 +119,12 @@ def genai_prepare(
     from dmlprep.pipeline.observer import Observer
 
     check_device(device)
-    prompts = None if text is None else Path(text)
+    prompts = None if text is None else user_path(text)
     proof_request = ProofRequest(text=prompts, steps=steps, device=device, tolerance=tolerance)
     return prepare_genai(
         GenaiRequest(
-            source=Path(folder),
-            out=Path(out),
+            source=user_path(folder),
+            out=user_path(out),
             recipe=str(recipe),
             precision=precision,
             target=target,
@@ -190,11 +191,11 @@ def genai_compare(
 
     check_device(device)
     return prove(
-        open_folder(Path(original)),
-        open_folder(Path(prepared)),
+        open_folder(user_path(original)),
+        open_folder(user_path(prepared)),
         ProofRequest(
             prompts=tuple(prompts),
-            text=None if text is None else Path(text),
+            text=None if text is None else user_path(text),
             text_tokens=text_tokens,
             steps=steps,
             device=device,

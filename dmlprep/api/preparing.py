@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.recipes import plan
 from dmlprep.core.errors import UsageError
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Metric, PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
 from dmlprep.record.aliases import Progress
@@ -136,7 +137,7 @@ def prepare_buckets(
     def pinned(sizes: Mapping[str, int]) -> PrepareRequest:
         return _request(path, out, replace(chosen, pins={**chosen.pins, **sizes}), observer, command_line)
 
-    return run(Path(path), Path(out), named, pinned, force=chosen.force)
+    return run(user_path(path), user_path(out), named, pinned, force=chosen.force)
 
 
 def _request(
@@ -151,8 +152,8 @@ def _request(
     resolved_plan = plan(options.recipe, pins=options.pins, target=options.target, settings=settings)
     metric = user_metric(options.metric, options.metric_bound, resolved_plan, observer)
     request = PrepareRequest(
-        source=Path(path),
-        out=Path(out),
+        source=user_path(path),
+        out=user_path(out),
         plan=resolved_plan,
         options=options,
         feeds=load_feeds(options.feeds),
@@ -182,7 +183,7 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
     """
     from dmlprep.pipeline.buckets import read_log
 
-    return read_log(Path(log), dims)
+    return read_log(user_path(log), dims)
 
 
 def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None = None, multiple: int = 1) -> Cover:

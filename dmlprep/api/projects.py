@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dmlprep.api.preparing import prepare, start_worker
 from dmlprep.core.errors import DmlprepError, UsageError
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import worst
@@ -62,7 +63,7 @@ def init_project(
     start_worker()
     from dmlprep.pipeline.project.beginning import begin_project
 
-    return begin_project([Path(one) for one in models], Path(out), results=results, ask=ask, force=force)
+    return begin_project([user_path(one) for one in models], user_path(out), results=results, ask=ask, force=force)
 
 
 def build_snippet(begun: Begun, build: Build) -> str:
@@ -99,7 +100,7 @@ def read_project(path: str | Path | None = None) -> Project | None:
     from dmlprep.pipeline.project import find_project
     from dmlprep.pipeline.project import read_project as read
 
-    file = Path(path) if path is not None else find_project()
+    file = user_path(path) if path is not None else find_project()
     return None if file is None else read(file)
 
 
@@ -216,7 +217,8 @@ def prepare_project(
     config = _project(project)
     done = ProjectRun()
     chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
-    for model, place in result_places(config, [*map(Path, models)], Path(out) if out is not None else None).items():
+    folder = user_path(out) if out is not None else None
+    for model, place in result_places(config, [*map(user_path, models)], folder).items():
         try:
             theirs = file_options(config, model, PrepareKeywords.__optional_keys__ - {*chosen})
             both, _ = completed(theirs, chosen)
@@ -323,7 +325,7 @@ def prepare_fleet(
         fix = "run it again with prune alone"
         raise UsageError("prune needs all jobs of the file", where="prune", fix=fix)
     project = _project(file)
-    folder = Path(out) if out is not None else project.out
+    folder = user_path(out) if out is not None else project.out
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
     every = jobs_of(project)
@@ -390,4 +392,4 @@ def gone_fleet_jobs(file: str | Path | None = None, *, out: str | Path | None = 
     from dmlprep.fleet import gone_jobs, jobs_of
 
     project = _project(file)
-    return gone_jobs(Path(out) if out is not None else project.out, [job.name for job in jobs_of(project)])
+    return gone_jobs(user_path(out) if out is not None else project.out, [job.name for job in jobs_of(project)])

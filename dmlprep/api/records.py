@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dmlprep.core.errors import UsageError
+from dmlprep.core.files import user_path
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def read_record(path: str | Path) -> RunRecord:
     Raises:
         InputError: the path cannot be read, or is not a record.
     """
-    return RunRecord.read(Path(path))
+    return RunRecord.read(user_path(path))
 
 
 def diff_records(before: RunRecord | str | Path, after: RunRecord | str | Path) -> Changes:
@@ -132,7 +133,7 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
     """
     from dmlprep.core.files.writing import write_file
 
-    write_file(Path(path), record.to_json(), force=force)
+    write_file(user_path(path), record.to_json(), force=force)
 
 
 def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "lines"] = "make") -> None:
@@ -151,4 +152,4 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     from dmlprep.core.files.writing import write_file
     from dmlprep.report import depfile
 
-    write_file(Path(path), depfile.lines(record) if form == "lines" else depfile.make_rule(record))
+    write_file(user_path(path), depfile.lines(record) if form == "lines" else depfile.make_rule(record))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlprep.api.preparing import Progress, user_metric
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Feeds, Metric
 from dmlprep.record import Verdict
 
@@ -66,9 +67,9 @@ def pack_kit(
 
     return pack(
         KitRequest(
-            model=Path(path),
-            out=Path(out),
-            reference=Path(reference) if reference is not None else None,
+            model=user_path(path),
+            out=user_path(out),
+            reference=user_path(reference) if reference is not None else None,
             feeds=load_feeds(feeds),
             tolerance=tolerance,
             sizes=dict(sizes or {}),
@@ -79,7 +80,7 @@ def pack_kit(
             time_limit=time_limit,
             measures=dict(measures or {}),
             metric=metric,
-            key=Path(key) if key is not None else None,
+            key=user_path(key) if key is not None else None,
             force=force,
             progress=progress,
         )
@@ -119,8 +120,8 @@ def verify_kit(
     from dmlprep.kit import verify
 
     files = {"model": model, "record": record, "key": key}
-    paths = {name: Path(path) for name, path in files.items() if path is not None}
-    return verify(Path(result), Path(kit), user_metric(metric, metric_bound), **paths)
+    paths = {name: user_path(path) for name, path in files.items() if path is not None}
+    return verify(user_path(result), user_path(kit), user_metric(metric, metric_bound), **paths)
 
 
 def package_model(
@@ -162,13 +163,13 @@ def package_model(
     from dmlprep.package import package
 
     return package(
-        Path(run),
-        Path(out),
+        user_path(run),
+        user_path(out),
         language,
         unproven=unproven,
-        original=None if original is None else Path(original),
+        original=None if original is None else user_path(original),
         keep_metadata=keep_metadata,
-        sign=None if sign is None else Path(sign),
+        sign=None if sign is None else user_path(sign),
         force=force,
         progress=progress,
     )
@@ -203,7 +204,7 @@ def write_nupkg(
     from dmlprep.package import NuGetRequest
     from dmlprep.package import write_nupkg as write
 
-    return write(NuGetRequest(Path(folder), Path(out), name, version, authors, loader, force))
+    return write(NuGetRequest(user_path(folder), user_path(out), name, version, authors, loader, force))
 
 
 def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:
@@ -223,7 +224,7 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
     """
     from dmlprep.package import verify
 
-    return verify(Path(folder), Path(key) if key is not None else None)
+    return verify(user_path(folder), user_path(key) if key is not None else None)
 
 
 def inspect_app(folder: str | Path) -> AppReport:
@@ -243,4 +244,4 @@ def inspect_app(folder: str | Path) -> AppReport:
     from dmlprep.package import inspect_app as inspect
     from dmlprep.runtime.environment import system_libraries
 
-    return inspect(Path(folder), system_libraries())
+    return inspect(user_path(folder), system_libraries())

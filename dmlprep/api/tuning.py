@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.preparing import start_worker, user_metric
 from dmlprep.core.errors import UsageError
+from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Feeds, Metric, Session, SessionKeywords
 
 if TYPE_CHECKING:
@@ -89,15 +90,15 @@ def tune(
 
     for written in (out, kit):
         if written is not None:
-            check_output(Path(written), force=force)
+            check_output(user_path(written), force=force)
     if kit is not None and offline:
         raise UsageError("kit needs a proof, which offline skips", where="kit, offline", fix="remove one of the two")
     session = Session(**where)
     proof = session.proof
-    starts = usual_recipes(Path(path)) if recipes is None else list(map(str, recipes))
+    starts = usual_recipes(user_path(path)) if recipes is None else list(map(str, recipes))
     result = run(
         TuneRequest(
-            Path(path),
+            user_path(path),
             base_recipes(starts, target, settings),
             dict(pins or {}),
             io,
@@ -114,10 +115,10 @@ def tune(
         ),
         None
         if kit is None
-        else lambda known, proved: _pack_candidates(known, proved, Path(kit), bench_seconds, key, force),
+        else lambda known, proved: _pack_candidates(known, proved, user_path(kit), bench_seconds, key, force),
     )
     if out is not None and result.chosen:
-        write_file(Path(out), result.recipe.encode(), force=force)
+        write_file(user_path(out), result.recipe.encode(), force=force)
     return result
 
 
@@ -142,7 +143,7 @@ def _pack_candidates(
             seeds=parity.seeds,
             metric=parity.metric,
             measures=parity.measures,
-            key=Path(key) if key is not None else None,
+            key=user_path(key) if key is not None else None,
             force=force,
             candidates={one.candidate.name: one.model for one in proved},
             tuned=dataclasses.replace(known, model=Path(known.model).name, bench=None, searched_seconds=0.0),
@@ -180,9 +181,9 @@ def choose_kit(
     from dmlprep.kit import choose_candidate
 
     if out is not None:
-        check_output(Path(out), force=force)
-    own = Path(key) if key is not None else None
-    choice = choose_candidate(Path(result), Path(kit), user_metric(metric, metric_bound), own)
+        check_output(user_path(out), force=force)
+    own = user_path(key) if key is not None else None
+    choice = choose_candidate(user_path(result), user_path(kit), user_metric(metric, metric_bound), own)
     if out is not None and choice.chosen:
-        write_file(Path(out), choice.recipe.encode(), force=force)
+        write_file(user_path(out), choice.recipe.encode(), force=force)
     return choice

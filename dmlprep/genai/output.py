@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from dmlprep.core.errors import InputError, OutputError
-from dmlprep.core.files import FileSet, check_path, unreadable
+from dmlprep.core.files import FileSet, check_path
 from dmlprep.core.files.links import is_plain_file, leads_elsewhere
 from dmlprep.core.files.outputs import check_replaceable, file_name_problem
+from dmlprep.core.files.reasons import pieces
 from dmlprep.core.files.staging import PREFIX, clear_staging
 from dmlprep.core.files.writing import plain_errors
 from dmlprep.graph.model.opening import check_name
@@ -150,11 +150,8 @@ def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
         place = target / name
         with plain_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with file.open("rb") as read, plain_errors(place), place.open("xb") as write:
-                shutil.copyfileobj(read, write, 1 << 20)
-        except OSError as error:
-            raise unreadable(error, file, fix="check the file and its permissions") from error
+            with place.open("xb") as write:
+                write.writelines(pieces(file))
         copied.append(name.as_posix())
     return copied
 

@@ -15,12 +15,12 @@ from typing import IO, BinaryIO, cast
 
 import numpy as np
 
+from dmlprep.core.files.reasons import pieces
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress
 from dmlprep.record.buckets import FileEntry
 
 _DATE = (1980, 1, 1, 0, 0, 0)
-_PIECE = 1 << 20
 
 
 class ZipWriter:
@@ -58,8 +58,8 @@ class ZipWriter:
 
     def add_file(self, name: str, path: Path) -> None:
         """Add a file of any size, 1 MiB at a time."""
-        with path.open("rb") as source, self._member(name, path.stat().st_size) as member:
-            while piece := source.read(_PIECE):
+        with self._member(name, path.stat().st_size) as member:
+            for piece in pieces(path, code="DP015"):  # it could be read before
                 member.write(piece)
                 share = (self._done + member.size) / self._total
                 self._progress(min(share, 1.0), f"packing {path.name}")

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files import check_output, unreadable, unwritable
+from dmlprep.core.files.reasons import pieces
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markup import xml_text
@@ -276,8 +277,8 @@ def _copy(archive: zipfile.ZipFile, part: str, path: Path) -> str:
     entry.file_size = path.stat().st_size
     if entry.file_size > _PIECE:  # compressed weights are hardly smaller, and need minutes
         entry.compress_type = zipfile.ZIP_STORED
-    with path.open("rb") as source, archive.open(entry, "w") as target:
-        while piece := source.read(_PIECE):
+    with archive.open(entry, "w") as target:
+        for piece in pieces(path):
             digest.update(piece)
             target.write(piece)
     return digest.hexdigest()

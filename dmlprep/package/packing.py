@@ -24,6 +24,7 @@ from dmlprep.core.errors import (
 )
 from dmlprep.core.files import FileSet, check_path, parse_json, unreadable, unwritable
 from dmlprep.core.files.links import check_inside, is_plain_file, leads_elsewhere
+from dmlprep.core.files.reasons import pieces
 from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
@@ -48,7 +49,6 @@ from dmlprep.record.buckets import FileEntry
 README = "README.md"
 _DIFFERS = "dmlprep bisect finds the first node that differs"
 _PROVE = "prepare it with --device dml --require-dml, or prove it on Windows with a kit"
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,13 @@ def package(
                 if not keep_metadata and (model := without_metadata(staging / FILE, opened.model, Machine.here())):
                     stripped[staging / FILE] = model
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
-            targets = {file: writer.open(out / file.name) for file in sources}
+            targets = {
+                # The original's weights, perhaps gigabytes, are in the staging folder already.
+                file: writer.adopt(file, out / file.name)
+                if file.parent == staging and file not in stripped
+                else writer.open(out / file.name)
+                for file in sources
+            }
             for file, target in targets.items():
                 done = _copy(file, stripped.get(file), target, files, done, total, progress)
             read = {name: entry.sha256 for name, entry in files.items()}
@@ -314,7 +320,7 @@ def _copy(
     total: int,
     progress: Progress,
 ) -> int:
-    """Copy a file of any size, and add its size and SHA-256 to ``files``, by its name.
+    """Copy a file of any size, unless ``target`` is read-only, and add its size and SHA-256 to ``files``, by its name.
 
     Args:
         model: the content of the file if it is a model whose metadata is removed.
@@ -325,20 +331,15 @@ def _copy(
         ``done`` plus the copied bytes.
     """
     digest, size = hashlib.sha256(), 0
-    for piece in model.chunks() if model is not None else _chunks(file):
-        target.write(piece)
+    for piece in model.chunks() if model is not None else pieces(file):
+        if target.writable():
+            target.write(piece)
         digest.update(piece)
         size += len(piece)
         progress(min((done + size) / total, 1.0), f"packaging {file.name}")
     target.flush()
     files[file.name] = FileEntry(size, digest.hexdigest())
     return done + size
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as source:
-        while piece := source.read(_PIECE):
-            yield piece
 
 
 def nuget_version(contract: Contract) -> str:

@@ -339,7 +339,7 @@ def _check(name: str, option: Option, value: Any, default: object) -> None:
         fix = f"one of: {', '.join(option.choices)}"
     elif option.kind is dict and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
         fix = f"pass values by name: {name}={_EXAMPLES[name]}"
-    elif option.kind is list and isinstance(value, str | Mapping):
+    elif option.kind is list and isinstance(value, str | Mapping | Path):
         fix = f"pass a list: {name}=[...]"
     elif option.kind in (int, float) and value is not default:
         least, most = option.least, option.most

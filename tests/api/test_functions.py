@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.fixtures_index import fixture
 from tests.in_process import Run
 from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 from tests.parity.models import perturbed
+from tests.system import WINDOWS
 
 CNN = fixture("residual_cnn").path
 NEW = fixture("opset22_cnn").path
@@ -98,11 +100,45 @@ def test_bisect_says_what_is_wrong_with_the_input(tmp_path: Path) -> None:
         (lambda: dmlprep.compare(CNN, CNN, measures={"logits": "mask"}), "'mask' is not a kind"),
         (lambda: dmlprep.check("a\0.onnx"), "zero byte"),
         (lambda: dmlprep.prepare(CNN, out="a\0"), "zero byte"),
+        (lambda: dmlprep.prepare(CNN, out="out", feeds=Path("x.npz")), "pass a list"),  # type: ignore[arg-type]
     ],
 )
 def test_a_value_that_no_command_line_accepts_is_refused(call: Callable[[], object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         call()
+
+
+_VALUES = {"language": "python", "node": "x", "name": "A.B", "version": "1", "buckets": ({"batch": 1},)}
+
+
+def _paths() -> Iterator[tuple[str, str]]:
+    """Yield each public function with each of its parameters that are paths."""
+    for name in api.__all__:
+        if inspect.isfunction(function := getattr(api, name)):
+            parameters = inspect.signature(function).parameters
+            yield from ((name, own) for own, parameter in parameters.items() if "Path" in str(parameter.annotation))
+
+
+@pytest.mark.parametrize(("name", "own"), list(_paths()))
+def test_a_path_that_no_file_can_have_is_refused(name: str, own: str) -> None:
+    function = getattr(api, name)
+    for path in ["a\0b"] if WINDOWS else ["a\0b", "\ud800", "n" * 300]:
+        values: list[Any] = []
+        named: dict[str, Any] = {}
+        for other, parameter in inspect.signature(function).parameters.items():
+            kind = str(parameter.annotation)
+            if parameter.kind is parameter.VAR_KEYWORD or (other != own and parameter.default is not parameter.empty):
+                continue
+            value = _VALUES.get(other, RunRecord("check", "m") if "RunRecord" in kind else "missing")
+            value = path if other == own else value
+            value = {"x": Path(path)} if "Mapping[str, Array" in kind else value
+            value = [value] if kind.startswith("Sequence[str") else value
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                named[other] = value
+            else:
+                values.append(value)
+        with pytest.raises(UsageError):
+            function(*values, **named)
 
 
 def test_a_checker_that_cannot_run_is_not_the_fault_of_the_model(

@@ -13,7 +13,7 @@ from dmlprep.core.files.bounded_read import (
 from dmlprep.core.files.clearing import remove_tree
 from dmlprep.core.files.exchange import FileSet
 from dmlprep.core.files.matching import is_pattern, matching
-from dmlprep.core.files.outputs import check_output, check_path
+from dmlprep.core.files.outputs import check_output, check_path, user_path
 from dmlprep.core.files.reasons import explain, meant, unreadable, unwritable
 from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.text import decode_text, read_text
@@ -43,4 +43,5 @@ __all__ = [
     "staging_folder",
     "unreadable",
     "unwritable",
+    "user_path",
 ]

@@ -1,4 +1,4 @@
-"""Check an output path before the work starts: its name, length and folder, and whether a program has it open."""
+"""Check a path before the work starts: its name and length, an output's folder, and whether a program has it open."""
 
 from __future__ import annotations
 
@@ -111,7 +111,29 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+def user_path(path: str | Path) -> Path:
+    """Return a path that a user passed.
+
+    Raises:
+        UsageError: no file of this system can have it: it has a zero byte or half a character, or is too long.
+    """
+    what, fix = _problem(Path(path))
+    if what:
+        raise UsageError(what, where=str(path), fix=fix)
+    return Path(path)
+
+
+def _problem(path: PurePath) -> tuple[str, str]:
+    if "\0" in str(path):
+        return "the path contains a zero byte", "check the path"
+    return ("", "") if sys.platform == "win32" else _linux_problem(path)
+
+
 def _linux_problem(path: PurePath) -> tuple[str, str]:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return "the path contains half of a character", "check the path"
     for part in path.parts:
         if (length := len(os.fsencode(part))) > _LINUX_NAME:
             return f"the name {part[:20]}... is too long: {length} bytes, at most {_LINUX_NAME}", "choose a shorter one"
@@ -149,7 +171,7 @@ def check_path(path: Path, *, aside: PurePath | None = None) -> None:
             full = PureWindowsPath(os.path.normpath(one))
             what, fix = windows_problem(full, long_paths=_long_paths(), folder=folder)
         else:
-            what, fix = _linux_problem(one)
+            what, fix = _problem(one)
         if what:
             added = "" if one == path.absolute() else ", including the names that dmlprep adds during writing"
             raise OutputError(f"cannot be written: {what}{added}", where=str(path), fix=fix)

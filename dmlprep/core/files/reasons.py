@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -67,6 +68,26 @@ def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
     what, how = explain(error, path)
     how = how or fix or "check the folder, its permissions and the space on the disk"
     return OutputError(what or f"cannot be written: {error.strerror or error}", where=str(path), fix=how)
+
+
+@contextlib.contextmanager
+def reading(path: Path, *, code: str = "") -> Iterator[None]:
+    """Turn an ``OSError`` of the block into an ``InputError`` about ``path``: an error of ``read`` names no file."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(error, path, code=code) from error
+
+
+def pieces(path: Path, *, code: str = "") -> Iterator[bytes]:
+    """Yield the content of a file, at most 1 MiB at a time.
+
+    Raises:
+        InputError: it cannot be read; with ``code``.
+    """
+    with reading(path, code=code), path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece
 
 
 def unreadable(error: OSError, path: Path, *, code: str = "", fix: str = "") -> InputError:

@@ -57,6 +57,16 @@ class Writer:
         self._open.append((temporary, target, file))
         return file
 
+    def adopt(self, path: Path, target: Path) -> BinaryIO:
+        """Open a whole file of the same file system for reading; ``commit`` renames it to ``target``.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        file = path.open("rb")
+        self._open.append((path, target, file))
+        return file
+
     def commit(
         self,
         gone: Collection[str] = (),

@@ -114,12 +114,7 @@ def _forget_undefined(model: ir.Model) -> None:
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
-    """Raise ``error`` if a path is not UTF-8, which ONNX Runtime, the locations of data files and JSON need.
-
-    Also if it has a zero byte, which no system allows.
-    """
-    if "\0" in str(path):
-        raise error("the path contains a zero byte", where=str(path), fix="check the path")
+    """Raise ``error`` if a path is not UTF-8, which ONNX Runtime, the locations of data files and JSON need."""
     try:
         str(path.absolute()).encode("utf-8")
     except UnicodeEncodeError as wrong:

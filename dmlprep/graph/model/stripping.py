@@ -19,6 +19,7 @@ import onnx
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from dmlprep.core.files.reasons import reading
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.wire import SELF, read_varint, skeleton, skip, varint
 
@@ -79,8 +80,12 @@ class Stripped:
         return sum(map(len, self.pieces))
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content in chunks of at most 1 MiB; ``original`` gets all bytes of the file. Only once."""
-        with self.path.open("rb") as file:
+        """Yield the content in chunks of at most 1 MiB; ``original`` gets all bytes of the file. Only once.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        with reading(self.path), self.path.open("rb") as file:
             for piece in self.pieces:
                 if isinstance(piece, bytes):
                     yield piece

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from numpy.typing import DTypeLike, NDArray
 
 from dmlprep.core.errors import InputError
+from dmlprep.core.files.reasons import reading
 from dmlprep.portable.arrays import Array
 
 _ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
@@ -34,8 +35,8 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
     """Append ``length`` bytes of a file, from ``offset`` on, to ``out`` without loading them all into memory.
 
     Raises:
-        OSError: one of the two cannot be read or written.
-        InputError: DP015, the file has become shorter.
+        OSError: ``source`` cannot be opened, or ``out`` cannot be written.
+        InputError: ``source`` cannot be read; DP015, it has become shorter.
     """
     with open(source, "rb", buffering=0) as file:
         file.seek(offset)
@@ -51,7 +52,8 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
             remaining -= done
         buffer = memoryview(bytearray(min(remaining, CHUNK_BYTES) or 1))
         while remaining:
-            done = file.readinto(buffer[: min(remaining, len(buffer))])
+            with reading(source):
+                done = file.readinto(buffer[: min(remaining, len(buffer))])
             if not done:
                 raise cut_short(source, remaining)
             out.write(buffer[:done])

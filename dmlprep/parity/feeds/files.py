@@ -18,7 +18,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.core.errors import InputError
-from dmlprep.core.files import Unfit, check_plain, explain, meant, read_given
+from dmlprep.core.files import Unfit, check_plain, explain, meant, read_given, user_path
 from dmlprep.core.files.links import check_inside
 from dmlprep.graph.model.budget import Budget
 from dmlprep.portable.arrays import Array
@@ -75,6 +75,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
     Raises:
         InputError: a file is missing, broken, too large, of another format, or contains Python objects.
+        UsageError: no file can have the path.
     """
     feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}
@@ -83,7 +84,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
             arrays = {name: np.asarray(array) for name, array in source.items()}
             feeds.append(GivenFeed(arrays, getattr(source, "source", f"feeds[{number}]")))
             continue
-        path = Path(source)
+        path = user_path(source)
         if path.is_dir():
             feeds += _folder(path)
         elif path.suffix == ".npz" and path.exists():

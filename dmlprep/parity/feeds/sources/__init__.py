@@ -212,7 +212,10 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
     for source in sources:
         if not source.exists():
             raise InputError("no such file or folder", where=str(source))
-        files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
+        try:
+            files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
+        except OSError as error:
+            raise unreadable(error, Path(error.filename or source)) from error
         kinds = [(kind, file) for file in files for kind, known in _SUFFIXES.items() if file.suffix.lower() in known]
         if not kinds:
             what = "contains no pictures, audio or text" if source.is_dir() else "unsupported kind of file"
