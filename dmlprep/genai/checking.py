@@ -192,7 +192,7 @@ def _model(
         findings += _type_findings(name, model.ir)
     examined.record.command = "genai check"
     examined.record.findings = [
-        _in_folder(one, shares_buffer(config), captured)
+        _in_folder(one, file.section.startswith("decoder") and shares_buffer(config), captured)
         for one in examined.record.findings
         if one.code not in _EXPECTED
     ]

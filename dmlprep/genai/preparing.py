@@ -334,15 +334,17 @@ def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedMod
             a wrong cache.
     """
     request, config = run.request, source.config
-    # The search's limit, within the model's context length.
-    limit = min(filter(None, (config.number("model.context_length"), config.number("search.max_length"))), default=None)
+    decodes = any(model.file == file and model.section.startswith("decoder") for model in source.models)
+    # The search's limit, within the model's context length; another model's tokens can be parts of a picture.
+    limits = (config.number("model.context_length"), config.number("search.max_length")) if decodes else ()
+    limit = min(filter(None, limits), default=None)
     with limited(run.recipe.limits):
         watch = Unchanged()
         model = watch.take_model(file)
         plan = _plan(run, kept_types(model, source.config))
         run.record.target, run.record.target_reason = plan.target.name, plan.target_reason
         refuse_forms(model, plan.target, limit, mended=False)
-        for at, text, fix in cache_faults(config) if is_grouped(model) else ():
+        for at, text, fix in cache_faults(config) if decodes and is_grouped(model) else ():
             if at != "search.chunk_size":  # which is removed
                 raise ModelRefused(f"{at} {text}", where=str(source.path / CONFIG), code="DP878", fix=fix)
         target = place / file.relative_to(source.path)

@@ -20,7 +20,7 @@ from dmlprep.genai.config import GenaiConfig, read_config
 from dmlprep.genai.models import state_names
 from dmlprep.genai.names import Interface, name_findings
 from dmlprep.genai.providers import dml_provider
-from tests.genai.folders import config, write_folder
+from tests.genai.folders import config, decoder, write_folder
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -55,6 +55,18 @@ def test_empty_session_options_do_not_mean_those_of_the_decoder(tmp_path: Path) 
     read = open_folder(write_folder(tmp_path / "folder", settings)).config
     assert dml_provider(read, "vision") is None
     assert dml_provider(read, "speech") == dml_provider(read, "decoder") is not None
+
+
+def test_the_options_of_the_decoder_s_cache_are_of_no_other_model(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"]["vision"] = {"filename": "vision.onnx"}
+    folder = write_folder(tmp_path / "folder", settings)
+    onnx.save(decoder(), folder / "vision.onnx")
+    findings = [one for one in dmlprep.genai_check(folder).findings if one.code == "DP649"]
+    assert {(one.facts["file"], one.severity) for one in findings} == {
+        ("model.onnx", "note"),
+        ("vision.onnx", "warning"),
+    }
 
 
 def test_a_file_that_two_sections_name_counts_once(tmp_path: Path) -> None:

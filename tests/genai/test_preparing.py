@@ -243,6 +243,14 @@ def test_a_rotation_that_cannot_be_rewritten_is_refused_with_its_reason(tmp_path
     assert "the sizes of its cosines (cos_cache) are unknown" in str(record.error)
 
 
+def test_several_beams_are_of_the_decoder_alone(tmp_path: Path) -> None:
+    source = viewer(tmp_path / "in", seen())
+    onnx.save(decoder(), source / "vision.onnx")
+    edit(source, "search", "num_beams", value=4)
+    record = prepared(source, tmp_path / "out")
+    assert record.exit_code == 0, record.error
+
+
 def test_several_beams_are_refused(tmp_path: Path) -> None:
     record = prepared(folder(tmp_path / "in", num_beams=4), tmp_path / "out")
     assert record.exit_code == 1
