@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dmlprep.core.errors import UsageError
-from dmlprep.core.files import user_path
+from dmlprep.core.files import check_output, user_path
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
@@ -129,11 +129,12 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
         force: True to replace an existing file.
 
     Raises:
-        OutputError: the file exists and ``force`` is False, or it cannot be written.
+        OutputError: the file exists and ``force`` is False, it is not a regular file, or it cannot be written.
     """
     from dmlprep.core.files.writing import write_file
 
-    write_file(user_path(path), record.to_json(), force=force)
+    check_output(file := user_path(path), force=force)
+    write_file(file, record.to_json(), force=force)
 
 
 def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "lines"] = "make") -> None:
@@ -152,4 +153,5 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     from dmlprep.core.files.writing import write_file
     from dmlprep.report import depfile
 
-    write_file(user_path(path), depfile.lines(record) if form == "lines" else depfile.make_rule(record))
+    check_output(file := user_path(path), force=True)
+    write_file(file, depfile.lines(record) if form == "lines" else depfile.make_rule(record))

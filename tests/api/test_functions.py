@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -139,6 +140,15 @@ def test_a_path_that_no_file_can_have_is_refused(name: str, own: str) -> None:
                 values.append(value)
         with pytest.raises(UsageError):
             function(*values, **named)
+
+
+@pytest.mark.skipif(WINDOWS, reason="Windows has no pipes in folders")
+def test_a_pipe_is_not_replaced_by_a_record(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for write in (dmlprep.write_record, dmlprep.write_depfile):
+        with pytest.raises(OutputError, match="not a regular file"):
+            write(RunRecord("prepare", "m"), pipe)  # type: ignore[operator]
+    assert pipe.is_fifo()
 
 
 def test_a_checker_that_cannot_run_is_not_the_fault_of_the_model(

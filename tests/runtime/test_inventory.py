@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -332,6 +333,13 @@ def test_a_module_that_is_a_link_gives_nothing_away(
     leaving(monkeypatch, plant)
     with pytest.raises(LeadsOut, match=r"d3d12\.dll is a link"):
         installation.make_prefix(layout)
+
+
+def test_a_missing_wheel_is_refused_before_the_downloads(layout: Layout, tmp_path: Path) -> None:
+    shutil.rmtree(layout.home)
+    source = Source("http://127.0.0.1:1", wheel=tmp_path / "onnxruntime_directml-1.99.0-cp313-cp313-win_amd64.whl")
+    with pytest.raises(InputError, match="not a package of ONNX Runtime"):
+        installation.install(layout, source, lambda *_: None)
 
 
 def test_a_package_that_is_not_known_is_held_to_the_first_that_came(

@@ -23,7 +23,7 @@ from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux import base, first_use, inventory, sandbox, shaders, shared_folders
 from dmlprep.runtime.linux.install_locks import alone, installing
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest, read_json, write_json
-from dmlprep.runtime.linux.libraries import unpack_libraries
+from dmlprep.runtime.linux.libraries import archive_version, unpack_libraries
 from dmlprep.runtime.linux.pins import known_digests
 from dmlprep.runtime.linux.rootfs import WINE, make_root
 from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
@@ -109,6 +109,8 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
 
     Raises the errors of ``install``, but ``LeadsOut`` and ``OSError`` as they are.
     """
+    if source.wheel is not None:
+        archive_version(source.wheel)  # before the downloads
     manifest = read_manifest(layout)
     broken = broken_pieces(layout, source.release, say)
     if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:

@@ -76,6 +76,20 @@ def _few_entries(file: BinaryIO) -> None:
         raise TooLarge("its list of files is too long")
 
 
+def archive_version(archive: Path) -> str:
+    """Return the version of a wheel or of npm's package, from its name.
+
+    Raises:
+        InputError: it is missing, or has another name.
+    """
+    what = package_release(archive.name)
+    if what is None or not archive.is_file():
+        wheels = ", ".join(f"onnxruntime_{name}-VERSION-...-win_amd64.whl" for name in ("directml", "windowsml"))
+        fix = f"pass {wheels} or onnxruntime-node-VERSION.tgz"
+        raise InputError("not a package of ONNX Runtime with DirectML", where=str(archive), fix=fix)
+    return ".".join(what[1].split(".")[:3])
+
+
 def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
     """Extract the libraries of a wheel or of npm's package into ``releases/VERSION``; return the version.
 
@@ -85,12 +99,7 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
         InputError: the file is not such an archive, is broken or hostile, or has another digest.
         OSError: the disk is full, or ``releases`` cannot be written.
     """
-    what = package_release(archive.name)
-    if what is None or not archive.is_file():
-        wheels = ", ".join(f"onnxruntime_{name}-VERSION-...-win_amd64.whl" for name in ("directml", "windowsml"))
-        fix = f"pass {wheels} or onnxruntime-node-VERSION.tgz"
-        raise InputError("not a package of ONNX Runtime with DirectML", where=str(archive), fix=fix)
-    version = ".".join(what[1].split(".")[:3])
+    version = archive_version(archive)
     part = releases / f".{version}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
