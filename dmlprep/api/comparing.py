@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, get_args
 
 from dmlprep.api.preparing import Progress, start_worker, user_metric
-from dmlprep.core.errors import UsageError
+from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
@@ -165,7 +165,7 @@ def bisect(
         session=Adapter(**where).resolve(on, optimization=optimization, unfused=unfused, time_limit=time_limit),
         sizes=sizes,
         matrix=matrix,
-        out=user_path(out) if out is not None else None,
+        out=user_path(out, OutputError) if out is not None else None,
         force=force,
         along=along,
         progress=progress,
@@ -277,7 +277,7 @@ def make_feeds(
         FeedsRequest(
             user_path(path),
             [user_path(source) for source in sources],
-            user_path(out),
+            user_path(out, OutputError),
             count=count,
             input=input,
             sizes=dict(sizes or {}),

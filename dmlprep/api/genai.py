@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.comparing import check_device
 from dmlprep.api.preparing import start_worker
+from dmlprep.core.errors import OutputError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
@@ -124,7 +125,7 @@ def genai_prepare(
     return prepare_genai(
         GenaiRequest(
             source=user_path(folder),
-            out=user_path(out),
+            out=user_path(out, OutputError),
             recipe=str(recipe),
             precision=precision,
             target=target,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.recipes import plan
-from dmlprep.core.errors import UsageError
+from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Metric, PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
@@ -137,7 +137,7 @@ def prepare_buckets(
     def pinned(sizes: Mapping[str, int]) -> PrepareRequest:
         return _request(path, out, replace(chosen, pins={**chosen.pins, **sizes}), observer, command_line)
 
-    return run(user_path(path), user_path(out), named, pinned, force=chosen.force)
+    return run(user_path(path), user_path(out, OutputError), named, pinned, force=chosen.force)
 
 
 def _request(
@@ -153,7 +153,7 @@ def _request(
     metric = user_metric(options.metric, options.metric_bound, resolved_plan, observer)
     request = PrepareRequest(
         source=user_path(path),
-        out=user_path(out),
+        out=user_path(out, OutputError),
         plan=resolved_plan,
         options=options,
         feeds=load_feeds(options.feeds),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dmlprep.api.preparing import prepare, start_worker
-from dmlprep.core.errors import DmlprepError, UsageError
+from dmlprep.core.errors import DmlprepError, OutputError, UsageError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
@@ -63,7 +63,9 @@ def init_project(
     start_worker()
     from dmlprep.pipeline.project.beginning import begin_project
 
-    return begin_project([user_path(one) for one in models], user_path(out), results=results, ask=ask, force=force)
+    return begin_project(
+        [user_path(one) for one in models], user_path(out, OutputError), results=results, ask=ask, force=force
+    )
 
 
 def build_snippet(begun: Begun, build: Build) -> str:
@@ -217,7 +219,7 @@ def prepare_project(
     config = _project(project)
     done = ProjectRun()
     chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
-    folder = user_path(out) if out is not None else None
+    folder = user_path(out, OutputError) if out is not None else None
     for model, place in result_places(config, [*map(user_path, models)], folder).items():
         try:
             theirs = file_options(config, model, PrepareKeywords.__optional_keys__ - {*chosen})
@@ -325,7 +327,7 @@ def prepare_fleet(
         fix = "run it again with prune alone"
         raise UsageError("prune needs all jobs of the file", where="prune", fix=fix)
     project = _project(file)
-    folder = user_path(out) if out is not None else project.out
+    folder = user_path(out, OutputError) if out is not None else project.out
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
     every = jobs_of(project)
@@ -392,4 +394,6 @@ def gone_fleet_jobs(file: str | Path | None = None, *, out: str | Path | None = 
     from dmlprep.fleet import gone_jobs, jobs_of
 
     project = _project(file)
-    return gone_jobs(user_path(out) if out is not None else project.out, [job.name for job in jobs_of(project)])
+    return gone_jobs(
+        user_path(out, OutputError) if out is not None else project.out, [job.name for job in jobs_of(project)]
+    )

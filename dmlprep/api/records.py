@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from dmlprep.core.errors import UsageError
+from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files import check_output, user_path
 from dmlprep.record import RunRecord
 
@@ -133,7 +133,7 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
     """
     from dmlprep.core.files.writing import write_file
 
-    check_output(file := user_path(path), force=force)
+    check_output(file := user_path(path, OutputError), force=force)
     write_file(file, record.to_json(), force=force)
 
 
@@ -153,5 +153,5 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     from dmlprep.core.files.writing import write_file
     from dmlprep.report import depfile
 
-    check_output(file := user_path(path), force=True)
+    check_output(file := user_path(path, OutputError), force=True)
     write_file(file, depfile.lines(record) if form == "lines" else depfile.make_rule(record))

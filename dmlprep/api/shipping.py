@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlprep.api.preparing import Progress, user_metric
+from dmlprep.core.errors import OutputError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Feeds, Metric
 from dmlprep.record import Verdict
@@ -68,7 +69,7 @@ def pack_kit(
     return pack(
         KitRequest(
             model=user_path(path),
-            out=user_path(out),
+            out=user_path(out, OutputError),
             reference=user_path(reference) if reference is not None else None,
             feeds=load_feeds(feeds),
             tolerance=tolerance,
@@ -164,7 +165,7 @@ def package_model(
 
     return package(
         user_path(run),
-        user_path(out),
+        user_path(out, OutputError),
         language,
         unproven=unproven,
         original=None if original is None else user_path(original),
@@ -204,7 +205,7 @@ def write_nupkg(
     from dmlprep.package import NuGetRequest
     from dmlprep.package import write_nupkg as write
 
-    return write(NuGetRequest(user_path(folder), user_path(out), name, version, authors, loader, force))
+    return write(NuGetRequest(user_path(folder), user_path(out, OutputError), name, version, authors, loader, force))
 
 
 def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.preparing import start_worker, user_metric
-from dmlprep.core.errors import UsageError
+from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files import user_path
 from dmlprep.pipeline.options import Feeds, Metric, Session, SessionKeywords
 
@@ -90,7 +90,7 @@ def tune(
 
     for written in (out, kit):
         if written is not None:
-            check_output(user_path(written), force=force)
+            check_output(user_path(written, OutputError), force=force)
     if kit is not None and offline:
         raise UsageError("kit needs a proof, which offline skips", where="kit, offline", fix="remove one of the two")
     session = Session(**where)
@@ -118,7 +118,7 @@ def tune(
         else lambda known, proved: _pack_candidates(known, proved, user_path(kit), bench_seconds, key, force),
     )
     if out is not None and result.chosen:
-        write_file(user_path(out), result.recipe.encode(), force=force)
+        write_file(user_path(out, OutputError), result.recipe.encode(), force=force)
     return result
 
 
@@ -181,9 +181,9 @@ def choose_kit(
     from dmlprep.kit import choose_candidate
 
     if out is not None:
-        check_output(user_path(out), force=force)
+        check_output(user_path(out, OutputError), force=force)
     own = user_path(key) if key is not None else None
     choice = choose_candidate(user_path(result), user_path(kit), user_metric(metric, metric_bound), own)
     if out is not None and choice.chosen:
-        write_file(user_path(out), choice.recipe.encode(), force=force)
+        write_file(user_path(out, OutputError), choice.recipe.encode(), force=force)
     return choice

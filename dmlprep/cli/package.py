@@ -70,6 +70,8 @@ def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format:
     echo(f"wrote {package.folder}: {what} for {language}, contract {package.digest[:12]}")
     for text in package.contract.unproven:
         echo(f"  UNPROVEN: {text}")
+    if package.contract.sample_missing:
+        echo(f"  NOT RUN: the sample compares no outputs: {package.contract.sample_missing}")
     if quiet:
         return 0
     echo(

@@ -270,6 +270,7 @@ class Contract(msgspec.Struct, frozen=True):
         buckets: the models for different sizes; empty for a package of one model.
         original: the file for vendors' providers; ``None``: the package has only the prepared model.
         sample: the outputs that the sample should print without sizes; empty if the model did not run on the CPU.
+        sample_missing: the reason why ``sample`` is empty; empty if it is not.
     """
 
     format: Literal[1]
@@ -289,6 +290,7 @@ class Contract(msgspec.Struct, frozen=True):
     buckets: list[Bucket] = []
     original: Original | None = None
     sample: list[SampleOutput] = []
+    sample_missing: str = ""
 
     @property
     def model_files(self) -> list[str]:

@@ -39,29 +39,30 @@ _IN_ORDER: frozenset[Meaning] = frozenset(("", "probabilities", "scores", "top v
 """Meanings of numbers that change little if the model's numbers do. Indices and boxes can change places."""
 
 
-def sample_outputs(run: Run, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[SampleOutput]:
+def sample_outputs(run: Run, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[list[SampleOutput], str]:
     """Run a model on the CPU with the inputs that the sample fills, and return the outputs to expect.
 
     Returns:
-        the outputs, without those that begin with NaN or infinity. Empty if the model does not run on these inputs, has
-        element types that a sample cannot fill or too large inputs, or draws random numbers.
+        the outputs, without those that begin with NaN or infinity, and the reason if there are none. A model may not
+        run on these inputs, or draw random numbers. It may have types that a sample cannot fill, or too large inputs.
     """
-    if any(one.type not in _TYPES for one in (*inputs, *outputs)):
-        return []
+    if odd := next((one for one in (*inputs, *outputs) if one.type not in _TYPES), None):
+        return [], f"the sample has no numbers for {odd.name!r} of type {odd.type}"
     if sum(prod(1 if isinstance(size, str) else size for size in one.shape) for one in inputs) > _LARGEST:
-        return []
+        return [], f"its inputs have more than {_LARGEST:,} elements"
     feed = {one.name: example(msgspec.to_builtins(one)) for one in inputs}
     try:
         with Reference.of(run.model, [feed], time_limit=_LIMIT) as reference:
             reference.compute()
-            if reference.random_node():
-                return []
+            if drawn := reference.random_node():
+                return [], f"{drawn} draws random numbers"
             values = reference.outputs(0)
             kinds = {name: group.kind for group in reference.groups() for name in group.names}
             all_outputs = [_output(one, values[one.name], _bound(run, one, kinds.get(one.name, ""))) for one in outputs]
-    except DmlprepError:  # also a failed session
-        return []
-    return [one for one in all_outputs if np.isfinite(one.first).all()]
+    except DmlprepError as error:  # also a failed session
+        return [], run.machine.hidden(error.what)
+    finite = [one for one in all_outputs if np.isfinite(one.first).all()]
+    return finite, "" if finite else "all outputs begin with NaN or infinity"
 
 
 def _bound(run: Run, one: Tensor, kind: str) -> float | None:

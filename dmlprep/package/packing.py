@@ -103,7 +103,8 @@ def package(
     # As it is read again: JSON has no infinity, for one.
     draft = joined(runs, language)
     progress(0.0, "running the model on the CPU for the sample")
-    draft = msgspec.structs.replace(draft, sample=sample_outputs(runs.all[0], draft.inputs, draft.outputs))
+    expected, reason = sample_outputs(runs.all[0], draft.inputs, draft.outputs)
+    draft = msgspec.structs.replace(draft, sample=expected, sample_missing=reason)
     draft = parse_json(draft.to_json(), Contract)
     opened = None if original is None else open_original(original, runs, draft)
     if opened is not None:

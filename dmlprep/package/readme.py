@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dmlprep.core.text.markdown import Markdown, code, table, text
-from dmlprep.package.contract import CONTRACT, SCHEMA, Bucket, Contract, Proof, SampleOutput, Tensor
+from dmlprep.package.contract import CONTRACT, SCHEMA, Bucket, Contract, Proof, Tensor
 from dmlprep.package.examples import SHOWN_OUTPUTS, code_sizes, code_text, fill_program
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
@@ -50,8 +50,7 @@ def _lines(language: Language, contract: Contract) -> Iterator[str]:
     yield from _values(contract, on_gpu=on_gpu)
     parts = ["usage", *(["buckets"] if contract.buckets else []), *(["d3d12"] if on_gpu else [])]
     yield _filled("\n".join(read_part(f"{language.folder}/{name}.md") for name in parts), contract)
-    if contract.sample:
-        yield from _sample(language, contract.sample)
+    yield from _sample(language, contract)
     yield from _shipped(language, contract)
     yield from _needs(contract)
     if contract.original is not None:
@@ -92,9 +91,13 @@ def _shape(sizes: Sequence[int | str]) -> str:
     return " x ".join(map(str, sizes)) or "scalar"
 
 
-def _sample(language: Language, outputs: Sequence[SampleOutput]) -> Iterator[str]:
+def _sample(language: Language, contract: Contract) -> Iterator[str]:
     yield "## What the sample prints\n"
     sample = next(name for name in language.files() if _SAMPLE.fullmatch(name))
+    outputs = contract.sample
+    if not outputs:
+        yield f"`{sample}` does not compare its outputs: {text(contract.sample_missing)}.\n"
+        return
     yield f"`{sample}` fills the inputs with fixed numbers. On the CPU, the outputs then begin with:\n"
     for one in outputs[:SHOWN_OUTPUTS]:
         numbers = ", ".join(f"{number:.6g}" for number in one.first) or "empty"

@@ -21,6 +21,7 @@ from dmlprep.core.files import FileSet
 from dmlprep.directml.targets import find_target
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.models import refuse_forms
+from dmlprep.genai.output import copy_files
 from dmlprep.genai.preparing import GenaiRequest, prepare_genai
 from dmlprep.graph.model import Model
 from dmlprep.pipeline.observer import Observer
@@ -241,6 +242,12 @@ def test_a_rotation_that_cannot_be_rewritten_is_refused_with_its_reason(tmp_path
     assert record.exit_code == 1
     assert record.error is not None
     assert "the sizes of its cosines (cos_cache) are unknown" in str(record.error)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="no file that opens and cannot be read")
+def test_an_error_of_reading_names_the_source(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="/proc/self/mem: cannot be read: Input/output error"):
+        copy_files([Path("/proc/self/mem")], Path("/proc/self"), tmp_path / "out")
 
 
 def test_several_beams_are_of_the_decoder_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path, PurePath, PureWindowsPath
 
-from dmlprep.core.errors import OutputError, UsageError
+from dmlprep.core.errors import InputError, OutputError, UsageError
 from dmlprep.core.files.links import check_no_links
 from dmlprep.core.files.reasons import unwritable
 from dmlprep.portable.replacing import check_free
@@ -111,15 +111,16 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def user_path(path: str | Path) -> Path:
+def user_path(path: str | Path, error: type[UsageError] = InputError) -> Path:
     """Return a path that a user passed.
 
     Raises:
-        UsageError: no file of this system can have it: it has a zero byte or half a character, or is too long.
+        UsageError: no file of this system can have it: it has a zero byte or half a character, or is too long. The
+            error is an ``error``.
     """
     what, fix = _problem(Path(path))
     if what:
-        raise UsageError(what, where=str(path), fix=fix)
+        raise error(what, where=str(path), fix=fix)
     return Path(path)
 
 

@@ -138,7 +138,7 @@ int main(int count, char** arguments) {
     }
     if (!different.empty())
         std::fprintf(stderr, "NOT as expected:%s\n", different.c_str());
-    else if (compared)
-        std::printf("as expected\n");
+    else
+        std::printf(compared ? "as expected\n" : "not compared\n");
     return different.empty() ? 0 : 1;
 }

@@ -75,7 +75,6 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
     Raises:
         InputError: a file is missing, broken, too large, of another format, or contains Python objects.
-        UsageError: no file can have the path.
     """
     feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}
