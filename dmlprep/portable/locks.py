@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .replacing import remove_tree
+from .replacing import remove, remove_tree
 
 LOCK = "lock"
 """The name of the locked file in a folder."""
@@ -42,10 +42,9 @@ class Held:
 
     def remove(self) -> None:
         """Remove the folder with its content, and release it."""
-        if sys.platform == "win32":
-            self.release()  # Windows cannot remove an open file
+        _empty(self.path)
+        self.release()  # Windows cannot remove an open file
         remove_tree(self.path, ignore_errors=True)
-        self.release()
 
 
 def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda held: None) -> Held:
@@ -112,13 +111,24 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
         with contextlib.suppress(OSError):  # the leftover of a run that was killed before it locked the folder
             path.rmdir()
             continue
-        with held(path, make=False) as mine:
+        with held(path) as mine:
             if mine:
                 undo(path)
-                if sys.platform != "win32":
-                    remove_tree(path, ignore_errors=True)
-        if mine and sys.platform == "win32":  # Windows cannot remove an open file
+                _empty(path)
+        if mine:  # Windows cannot remove an open file
             remove_tree(path, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    """Remove everything in a held folder but its lock file, without which another process would take it for free."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name == LOCK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                remove_tree(path, ignore_errors=True)
+            else:
+                remove(path)
 
 
 def own_folder(path: Path) -> bool:
@@ -132,16 +142,15 @@ def own_folder(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
+def held(folder: Path) -> Iterator[bool]:
     """Try to lock a folder during a ``with`` block; yield ``True`` if no other process holds it, otherwise ``False``.
 
-    On a file system without locks, the result is ``True`` only if the lock file is new. With ``make=False``, no lock
-    file is made, and a folder without one counts as free.
+    A missing lock file is made. On a file system without locks, the result is ``True`` only if the lock file is new.
     """
     path = folder / LOCK
     fresh = not os.path.lexists(path)
     try:
-        file = os.open(path, _FLAGS | (os.O_CREAT if make else 0), 0o600)
+        file = os.open(path, _FLAGS | os.O_CREAT, 0o600)
     except OSError:
         yield fresh
         return

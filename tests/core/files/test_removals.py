@@ -47,6 +47,7 @@ REASONS = {
     ),
     "core/files/exchange.py:_recover": "recover, for a set that a killed run of this user noted",
     "portable/locks.py:Held.remove": "a folder that hold_new made under a random name",
+    "portable/locks.py:_empty": "a folder of hold_new, or of clear_left, which this process holds",
     "portable/locks.py:hold_new": (
         "a folder that this call made under a random name; before that is known, only an empty one"
     ),

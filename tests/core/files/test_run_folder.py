@@ -14,7 +14,7 @@ import pytest
 from dmlprep.core.files import run_folder as runs
 from dmlprep.core.files import staging_folder
 from dmlprep.core.files.run_folder import PREFIX, at_end, end_run, noted, run_folder, sweep, temporary_folder
-from dmlprep.portable.locks import hold_new
+from dmlprep.portable.locks import clear_left, hold_new
 from tests.system import needs_links, not_on_windows
 
 
@@ -87,6 +87,28 @@ def test_a_living_process_keeps_its_folder(place: Path) -> None:
 
 
 @needs_links
+@not_on_windows("the removal of an open file is not watched there")
+def test_a_folder_that_is_being_removed_is_nobody_else_s(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, living = _left(place), hold_new(place, PREFIX)
+    for folder in (left, living.path):
+        for number in range(20):
+            (folder / f"note-{number}").touch()
+    unlink, cleaned = os.unlink, list[Path]()
+
+    def watched(path: str, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        monkeypatch.setattr(os, "unlink", unlink)
+        clear_left(place, PREFIX, lambda folder: cleaned.extend(folder.glob("note-*")))
+        monkeypatch.setattr(os, "unlink", watched)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    clear_left(place, PREFIX)
+    living.remove()
+    monkeypatch.undo()
+    assert cleaned == []
+    assert not list(place.glob("*"))
+
+
 def test_links_and_what_they_lead_to_stay(place: Path, tmp_path: Path) -> None:
     aim = tmp_path / "of the user"
     (aim / "sub").mkdir(parents=True)
