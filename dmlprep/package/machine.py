@@ -22,6 +22,9 @@ _GENERIC = frozenset({
 _HOMES = r"(?i:[a-z]:[\\/]+users[\\/]+[^\\/\s'\"]+)", r"/(?:home|Users)/[^/\s'\"]+(?=/)"
 """Home folders of any user on Windows, Linux and macOS."""
 
+_LENGTH = r"(?<=[\x00-\x1f\ufffd][\w.-])"
+"""Matches after a letter that follows a control character: in binary texts, such a letter can be a length."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -36,8 +39,8 @@ class Machine:
         own = "|".join([*map(_any_separator, _folders()), *_HOMES])
         names = "|".join(map(re.escape, _names()))
         return cls(
-            re.compile(rf"(?<![\w.-])(?:{own})(?![\w-])(?P<below>[^\s'\"<>|]*)"),
-            re.compile(rf"(?<!\w)(?:{names})(?!\w)") if names else None,
+            re.compile(rf"(?:(?<![\w.-])|{_LENGTH})(?:{own})(?![\w-])(?P<below>[^\s'\"<>|]*)"),
+            re.compile(rf"(?:(?<!\w)|{_LENGTH})(?:{names})(?!\w)") if names else None,
         )
 
     def name_in(self, text: str, *, paths_only: bool = False, ordinary: Collection[str] = ()) -> str:

@@ -30,6 +30,8 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
         done = run_tool([sys.executable, "-P", "-m", "dmlprep.runtime.catalog"], limit=_LIMIT)
     except subprocess.TimeoutExpired:
         return [f"no answer within {_LIMIT:g} s"]
+    except OSError as error:
+        return [f"does not answer: {error}"]
     try:
         rows = parse_json(done.stdout.splitlines()[-1], list[tuple[str, str, str]])
     except (ValueError, IndexError):

@@ -83,6 +83,8 @@ def test_the_catalog_of_windows_ml(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     assert catalog_lines("win32") == lines
     assert catalog_lines("linux") == []
+    monkeypatch.setenv("PYTHONPATH", "a" * (200 << 10))  # no program starts with such a variable
+    assert catalog_lines("win32")[0].startswith("does not answer: ")
 
 
 def test_versions_without_imports(tmp_path: Path) -> None:

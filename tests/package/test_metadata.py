@@ -118,6 +118,7 @@ def test_properties_for_the_app_stay(tmp_path: Path) -> None:
     [
         "/home/eve/labels.txt", "/Users/eve/labels.txt", r"D:\users\eve\labels.txt", "c:/Users/eve/labels.txt",
         r"C:\\Users\\eve\\labels.txt", f"{HOME}/labels.txt", "from ada", "babbage:/labels",
+        "\x12\nA/home/eve/labels.txt", f"\x1a5{HOME}/labels.txt", "\nZada",
     ],
 )  # fmt: skip
 def test_a_name_of_the_machine_elsewhere_is_refused(path: str, tmp_path: Path, run: Run) -> None:
