@@ -158,16 +158,16 @@ class Model:
     def _buckets(self) -> list[dict[str, Any]]:
         return list(self.contract.get("buckets") or ())
 
-    def reopen(self, device: Device = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
+    def reopen(self, device: Device | None = None, *, sizes: Mapping[str, int] | None = None) -> None:
         """Close all sessions and open a new one: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
-        ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used. Without ``device``,
-        it is ``dml``, even if the model ran on the CPU.
+        ``device`` and ``sizes`` are those of ``Model``; without them, the previous ones are used.
 
         Raises:
             ModelError: the model cannot be loaded; the subclass gives the reason.
             ValueError: ``device`` is unknown.
         """
+        device = self.asked if device is None else device
         if device not in _PROVIDERS:
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
         with self._lock:

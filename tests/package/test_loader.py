@@ -188,6 +188,7 @@ def test_a_device_that_went_away(made: Path, directml: type[_Session], code: str
     model.reopen()
     assert model.run(_feeds(model))["logits"].shape == (1, 10)
     model.reopen(device="cpu")
+    model.reopen()
     assert model.device == "cpu"
 
 
@@ -213,9 +214,11 @@ def test_the_cpu_in_place_of_directml_says_so(
     assert model.evidence == f"the session lists only {CPU}"
     model.run(_feeds(model))
     assert [(one.name, one.getMessage()) for one in caplog.records] == [("dmlprep_model", model.notice)]
+    model.reopen()  # on the device as before
+    assert (model.asked, model.device) == ("dml-or-cpu", "cpu")
     directml.error = ""
     model.reopen()
-    assert (model.asked, model.device, model.notice) == ("dml", "dml", "")
+    assert (model.asked, model.device, model.notice) == ("dml-or-cpu", "dml", "")
 
 
 def test_the_session_that_failed_is_freed_while_the_error_is_handled(made: Path, directml: type[_Session]) -> None:

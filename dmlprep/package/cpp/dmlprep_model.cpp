@@ -603,6 +603,8 @@ Status Model::reopen(Device device) noexcept {
     return guarded([&] { inner_->open(device); });
 }
 
+Status Model::reopen() noexcept { return reopen(asked()); }
+
 Status Model::choose(const Sizes& sizes, Choice& choice) const noexcept {
     return guarded([&] { detail::choose(inner_->buckets(), sizes, choice); });
 }

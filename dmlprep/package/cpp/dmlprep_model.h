@@ -241,7 +241,9 @@ public:
     Status run_bound() noexcept;
 
     // Makes a new session of the current bucket, and closes all others: after device_removed or out_of_memory.
+    // Without a device, it is asked().
     Status reopen(Device device) noexcept;
+    Status reopen() noexcept;
 
     // Finds the bucket for these sizes, and loads nothing. bad_input if none has room, or the package has none.
     Status choose(const Sizes& sizes, Choice& choice) const noexcept;

@@ -195,18 +195,19 @@ public sealed class Model : IDisposable, IAsyncDisposable
         }
     }
 
-    /// <summary>Close all sessions, and create a new one of the loaded bucket: after a <see cref="SessionLostException"/>.</summary>
+    /// <summary>Close all sessions, and create a new one of the loaded bucket: after a <see cref="SessionLostException"/>.
+    /// Without a device, it is <see cref="Asked"/>.</summary>
     /// <exception cref="ModelException">One of the loader's errors.</exception>
-    public void Reopen(Device device = Dmlprep.Device.DirectML)
+    public void Reopen(Device? device = null)
     {
         using (Turn())
         {
             CloseAll();
-            Asked = device;
+            Asked = device ?? Asked;
             Notice = "";
             try
             {
-                OpenFirst(device);
+                OpenFirst(Asked);
             }
             catch (ModelException)
             {

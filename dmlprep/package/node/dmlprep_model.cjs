@@ -227,7 +227,7 @@ class Model {
     });
   }
 
-  reopen(device = 'dml') {
+  reopen(device = this.#asked) {
     if (!DEVICES.includes(device)) throw new RangeError(`unknown device '${device}': use ${DEVICES.join(', ')}`);
     return this.#inTurn(async () => {
       await this.#close();

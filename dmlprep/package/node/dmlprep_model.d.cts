@@ -123,7 +123,7 @@ export class Model {
   /** Switch to the bucket for these sizes. Sessions of other buckets stay open. After an error, the bucket stays as before. */
   take(sizes: Sizes): Promise<void>;
 
-  /** Release all sessions, and create one for the loaded bucket; by default on `dml`. */
+  /** Release all sessions, and create one for the loaded bucket; by default on the device `asked`. */
   reopen(device?: Device): Promise<void>;
 
   /** Release all sessions. */

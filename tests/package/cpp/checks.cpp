@@ -248,7 +248,8 @@ static void lost(const std::string& mode) {
     Tensors outputs;
     refused(model->run(fed(*model, 0), outputs), code, "call reopen()");
     refused(model->run(fed(*model, 0), outputs), code, "call reopen()");  // until it is reopened
-    const Status status = model->reopen(Device::dml);
+    const Status status = model->reopen();
+    demand(model->device() == "dml", model->device());
     demand(bool(status), "reopen", status);
     runs(*model);
 }

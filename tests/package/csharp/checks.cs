@@ -236,7 +236,7 @@ void FallBack()
 #if STAND_IN
     StandIn.OpenError = "";
     model.Reopen();
-    Demand(model is { Asked: Device.DirectML, Device: "dml", Notice: "" } && warnings.Texts.Count == 0, "back on DirectML");
+    Demand(model is { Asked: Device.DirectMLOrCpu, Device: "dml", Notice: "" } && warnings.Texts.Count == 0, "back on DirectML");
 #endif
 }
 
@@ -311,8 +311,10 @@ void Removed()
         StandIn.RunError = "";
         Refused<OutOfDeviceMemoryException>(() => model.Run(Feeds(model, 0)), "smaller inputs");
         model.Reopen(Device.Cpu);
-        model.Run(Feeds(model, 0));
         model.Reopen();
+        Demand(model is { Asked: Device.Cpu, Device: "cpu" }, model.Device);
+        model.Run(Feeds(model, 0));
+        model.Reopen(Device.DirectML);
     }
 }
 

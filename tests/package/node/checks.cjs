@@ -250,6 +250,8 @@ async function outOfMemory() {
     await model.run(feeds(model));
     state.error = '';
     await model.reopen();
+    assert.deepStrictEqual([model.asked, model.device], ['cpu', 'cpu']);
+    await model.reopen('dml');
     assert.strictEqual(model.device, 'dml');
   }
   await model.close();
