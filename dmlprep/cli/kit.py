@@ -28,7 +28,7 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_RUNS
 
 @click.group("kit", cls=PackGroup)
 def command() -> None:
-    """Test a model on a Windows machine that has only Python and onnxruntime-directml.
+    """Test a model on a Windows machine that has only Python and ONNX Runtime with DirectML.
 
     \b
     dmlprep kit out/model.onnx -o kit.zip
@@ -161,7 +161,7 @@ def pack(
     if packed.run_key is not None:
         run += f" --key {packed.run_key.name}"
         echo(f"  wrote {packed.run_key}: send it to the person who runs the kit, separately from the kit")
-    echo(f"  there: extract the zip, pip install numpy onnxruntime-directml, {run}; it writes result.zip")
+    echo(f"  there: extract the zip, pip install numpy {manifest.package}, {run}; it writes result.zip")
     own = f" --key {options['key']}" if packed.run_key is not None else ""
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}{own}")
     return 0

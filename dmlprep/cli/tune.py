@@ -153,7 +153,7 @@ def command(
     if options["kit"] is not None and tuning.exit_code == 0:
         kit, key = options["kit"], options["key"]
         run_key, own = (f" --key {kit.with_suffix('.run-key').name}", f" --key {key}") if key is not None else ("", "")
-        wrote = f"wrote {kit}; there: extract it, pip install numpy onnxruntime-directml, python run.py{run_key}"
+        wrote = f"wrote {kit}; there: extract it, install the packages that README.txt names, python run.py{run_key}"
         echo(f"{wrote}; then: dmlprep tune --from-kit result.zip --kit {kit}{own}", err=output_format == "json")
     return tuning.exit_code
 

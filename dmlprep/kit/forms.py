@@ -56,6 +56,9 @@ class KitCandidate(msgspec.Struct, frozen=True):
     weak: dict[str, str] = {}
 
 
+DIRECTML = "onnxruntime-directml"
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """The content of ``kit.json``. Its SHA-256 is the kit's name, which the result repeats.
 
@@ -73,6 +76,7 @@ class Manifest(msgspec.Struct, frozen=True):
         nonce: random if the packer has a key, so that no result of an earlier kit fits this one; otherwise empty.
         candidates: models to choose from, best first, with the facts in ``tuned``; empty for one model.
         bench_seconds: seconds for timing all candidates in turn.
+        package: the package of ONNX Runtime with DirectML on PyPI, for texts.
     """
 
     format: Literal[1]
@@ -95,6 +99,7 @@ class Manifest(msgspec.Struct, frozen=True):
     candidates: list[KitCandidate] = []
     tuned: Tuned | None = None
     bench_seconds: Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)] = 20.0
+    package: str = DIRECTML
 
     def of(self, candidate: KitCandidate) -> Manifest:
         """Return the manifest for one candidate, as if the kit had only this model."""

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Literal
 
 import numpy as np
@@ -18,11 +18,12 @@ from dmlprep.core.errors import CheckNotRun, InputError, InternalError, ModelRef
 from dmlprep.core.files import check_output, unreadable, unwritable
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.files.writing import Writer
+from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged, data_files, named_data_files
-from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
+from dmlprep.kit.forms import DIRECTML, KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
-from dmlprep.kit.record_defaults import FromRecord, from_record
+from dmlprep.kit.record_defaults import FromRecord, from_record, target_of
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import OutputGroup, Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.parity import Reference, fit_feeds
@@ -133,7 +134,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
         judging_options=JudgingOptions({**known.measures, **request.measures}),
     ) as reference:
         expected = _Expected.of(reference, first.model, request)
-        metric = request.metric or known.metric
+        metric = PureWindowsPath(request.metric or known.metric).name  # a folder would name this machine
         contents = _Contents(request, candidates, bounds, expected, metric, key)
         made_by = files.digests[str(original)]
         by = KitReference(original.name, made_by, made_by == digest, str(reference.device))
@@ -197,7 +198,10 @@ class _Contents:
     def add_to(self, kit: ZipWriter, files: Unchanged, reference: KitReference) -> tuple[Manifest, bytes]:
         """Write everything into the kit; return its manifest, and the content of ``kit.json`` as bytes."""
         request, expected = self.request, self.expected
-        _runner(kit)
+        target = request.tuned.target if request.tuned is not None else target_of(request.model)
+        old = not target or find_target(target).package == DIRECTML
+        package = DIRECTML if old else "onnxruntime-windowsml"
+        _runner(kit, package)
         folders = ["model", *(f"candidates/{number}" for number in range(1, len(self.candidates)))]
         packed = [
             one.packed(kit, files, folder, bounds, expected.weak(bounds["dml"]))
@@ -225,6 +229,7 @@ class _Contents:
             candidates=packed if request.candidates else [],
             tuned=request.tuned,
             bench_seconds=request.bench_seconds,
+            package=package,
         )
         document = manifest.to_json()
         kit.add_bytes(MANIFEST, document)
@@ -378,7 +383,7 @@ def _type_name(dtype: ir.DataType | None) -> str:
     return "string" if dtype is None or dtype == ir.DataType.STRING else np.dtype(dtype.numpy()).name
 
 
-def _runner(kit: ZipWriter) -> None:
+def _runner(kit: ZipWriter, package: str) -> None:
     """Add the runner to the kit: ``portable`` as the package ``dmlprep_kit``, ``run.py`` and ``README.txt``.
 
     The modules of the loader for apps are left out.
@@ -392,7 +397,7 @@ def _runner(kit: ZipWriter) -> None:
         if file.name.endswith(".py") and not file.name.startswith(_LOADER)
     }
     for name, file in files.items():
-        kit.add_bytes(name, file.read_bytes().replace(b"\r\n", b"\n"))
+        kit.add_bytes(name, file.read_bytes().replace(b"\r\n", b"\n").replace(b"@PACKAGE@", package.encode()))
 
 
 def _feed(kit: ZipWriter, index: int, feed: Mapping[str, Array], outputs: Mapping[str, Array]) -> KitFeed:

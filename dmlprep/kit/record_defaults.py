@@ -47,6 +47,16 @@ def record_beside(model: Path) -> Path | None:
     return beside if model.name == "model.onnx" and beside.is_file() else None
 
 
+def target_of(model: Path) -> str:
+    """Return the target of the record next to the model; empty without a record.
+
+    Raises:
+        InputError: the record cannot be read.
+    """
+    path = record_beside(model)
+    return "" if path is None else RunRecord.read(path).target
+
+
 def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
     """Return the defaults in the record next to ``model``, whose SHA-256 is ``digest``; general ones without a record.
 

@@ -105,7 +105,7 @@ _ERRORS: dict[str, tuple[str, ...]] = {
         "this user cannot open a file or the device",
     ),
     "8007007E ERROR_MOD_NOT_FOUND": (
-        "install onnxruntime-directml again; see dmlprep doctor",
+        "install ONNX Runtime with DirectML again; see dmlprep doctor",
         "DirectML.dll is not next to onnxruntime.dll",
     ),
     "8007023E ERROR_UNHANDLED_EXCEPTION": (

@@ -85,13 +85,13 @@ class Work:
             import numpy
             import onnxruntime
         except Exception as error:
-            raise _NotRun(f"{error_text(error)}: pip install numpy onnxruntime-directml") from error
+            raise _NotRun(f"{error_text(error)}: pip install numpy {self.manifest['package']}") from error
         self.state["system"].update(numpy=numpy.__version__, onnxruntime=onnxruntime.__version__)
         available = onnxruntime.get_available_providers()
         self.state["session"]["available"] = available
         if self.asked["provider"] not in available:
             what = f"onnxruntime {onnxruntime.__version__} has no {self.asked['provider']} (it has "
-            fix = "pip uninstall onnxruntime, pip install onnxruntime-directml"
+            fix = f"pip uninstall onnxruntime, pip install {self.manifest['package']}"
             raise _NotRun(f"{what}{', '.join(available)}): {fix}")
         return onnxruntime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -18,7 +19,9 @@ g (float[1, 64] x) => (float[1, 64] y) <float[1] b = {%s}> { a = Add (x, b)  y =
 def _result(folder: Path, shift: float, metric: str = "") -> tuple[Path, Path]:
     onnx.save(parser.parse_model(_MAP % shift), folder / "m.onnx")
     packed = api.pack_kit(folder / "m.onnx", out=folder / "k.zip", metric=metric)
-    assert packed.manifest.metric == metric
+    assert packed.manifest.metric == Path(metric).name
+    with zipfile.ZipFile(packed.path) as kit:  # it names nothing of this machine
+        assert [name for name in kit.namelist() if str(folder).encode() in kit.read(name)] == []
     assert set(packed.manifest.noise) == {"y"}
     box = extract(folder / "k.zip", folder / "box")
     assert run_kit(box, *CPU).returncode == 0

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,9 +19,11 @@ from typing import Any
 
 import pytest
 
+from dmlprep import api
 from dmlprep.portable import device, dxgi, integrity, runner
+from dmlprep.record import RunRecord
 from tests.hostile_names import nothing_acts
-from tests.kit.box import CPU, run_kit, stand_in
+from tests.kit.box import CPU, extract, run_kit, stand_in
 from tests.living import alive, gone_within
 from tests.system import WINDOWS, break_off, not_on_windows
 
@@ -44,7 +47,7 @@ def test_without_directml_it_is_not_run_and_says_what_to_install(box: Path, tmp_
     without = stand_in(tmp_path / "site", "missing")
     done = run_kit(box, environment=without)
     assert done.returncode == 3
-    assert "pip install onnxruntime-directml" in done.stdout
+    assert f"pip install {json.loads((box / 'kit.json').read_bytes())['package']}" in done.stdout
     result = _result(box / "result.zip")
     assert result["outcome"] == "not-run"
     assert result["files"] == {}
@@ -130,6 +133,27 @@ def test_stopping_leaves_nothing(box: Path, tmp_path: Path, end: signal.Signals)
     assert process.returncode == (143 if end == signal.SIGTERM else 130), out
     assert "no result was written" in out
     assert sorted(p.name for p in box.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("target", "package"),
+    [
+        ("", "onnxruntime-directml"),
+        ("ort-1.24", "onnxruntime-directml"),
+        ("ort-1.30", "onnxruntime-windowsml"),
+        ("windowsml-2.5", "onnxruntime-windowsml"),
+    ],
+)
+def test_the_package_to_install_is_that_of_the_target(made: Path, tmp_path: Path, target: str, package: str) -> None:
+    shutil.copytree(made / "out", tmp_path / "out")
+    record = RunRecord.read(tmp_path / "out")
+    record.target, record.input = target, str(made / "original.onnx")
+    (tmp_path / "out" / "run.json").write_bytes(record.to_json())
+    api.pack_kit(tmp_path / "out" / "model.onnx", out=tmp_path / "kit.zip")
+    box = extract(tmp_path / "kit.zip", tmp_path / "box")
+    assert f"pip install numpy {package}\n" in (box / "README.txt").read_text(encoding="utf-8")
+    done = run_kit(box, environment=stand_in(tmp_path / "site", "missing"))
+    assert f"pip install {package}" in done.stdout
 
 
 def test_every_file_is_checked_before_anything_runs(box: Path) -> None:
