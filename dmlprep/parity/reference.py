@@ -306,7 +306,7 @@ class Reference:
         if self._written.counts:
             with suppress(SessionFailure):
                 session = self._open_as(self._written.model, options)
-                self.mended, self.written_out = bool(self.model.notes), str(self._written)
+                self.written_out = str(self._written)
                 return session
         try:
             return runtime.open_cpu(self.path, options, self._host)
