@@ -35,8 +35,8 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
     try:
         rows = parse_json(done.stdout.splitlines()[-1], list[tuple[str, str, str]])
     except (ValueError, IndexError):
-        error = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return [f"does not answer: {error[-1]}"]
+        last = [f"exit code {done.returncode}", *done.stderr.strip().splitlines()][-1]
+        return [f"does not answer: {last}"]
     return [f"{name} {version}: {state}" for name, version, state in rows] or ["no providers for this machine"]
 
 
