@@ -86,7 +86,6 @@ def test_a_living_process_keeps_its_folder(place: Path) -> None:
     assert not folder.exists()
 
 
-@needs_links
 @not_on_windows("the removal of an open file is not watched there")
 def test_a_folder_that_is_being_removed_is_nobody_else_s(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, living = _left(place), hold_new(place, PREFIX)
@@ -109,6 +108,7 @@ def test_a_folder_that_is_being_removed_is_nobody_else_s(place: Path, monkeypatc
     assert not list(place.glob("*"))
 
 
+@needs_links
 def test_links_and_what_they_lead_to_stay(place: Path, tmp_path: Path) -> None:
     aim = tmp_path / "of the user"
     (aim / "sub").mkdir(parents=True)
