@@ -120,7 +120,7 @@ def user_path(path: str | Path, error: type[UsageError] = InputError) -> Path:
     """
     what, fix = _problem(Path(path))
     if what:
-        raise error(what, where=str(path), fix=fix)
+        raise error(f"cannot be written: {what}" if error is OutputError else what, where=str(path), fix=fix)
     return Path(path)
 
 
