@@ -136,8 +136,9 @@ def command(
         )
 
     def show(checked: list[list[Examined]], *, several: bool) -> None:
+        in_text = output_format == "text" and (quiet or target != "all")  # its first words are the error
         for newest in (rows[-1].record for rows in checked):
-            if newest.error:
+            if newest.error and not in_text:
                 echo(f"{printable(newest.input)}: {newest.error}", err=True)
         if quiet and output_format == "text":
             from dmlprep.record.run_record import brief_line

@@ -99,9 +99,11 @@ def test_json_of_many_targets_stays_bounded(monkeypatch: pytest.MonkeyPatch, tmp
 def test_fail_on_cpu_exits_1_and_names_the_node(tmp_path: Path) -> None:
     path = _save(tmp_path, CONV, 22)
     assert _run(check, path).return_value == 0
-    failed = _run(check, path, "--fail-on-cpu")
-    assert failed.return_value == 1
-    assert "first c" in failed.stderr
+    for options in [], ["-q"], ["-v"], ["--format", "json"], ["--target", "all"]:
+        failed = _run(check, path, "--fail-on-cpu", *options)
+        assert failed.return_value == 1
+        in_text = options[:1] in ([], ["-q"], ["-v"])  # the verdict, once
+        assert ("first c" in failed.stdout.partition("\n")[0], "first c" in failed.stderr) == (in_text, not in_text)
 
 
 def test_fail_on_cpu_lets_shape_arithmetic_be(tmp_path: Path) -> None:

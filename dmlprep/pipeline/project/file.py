@@ -15,9 +15,10 @@ import msgspec
 
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
-from dmlprep.core.text.documents import toml_key
+from dmlprep.core.text.documents import toml_key, toml_value
 from dmlprep.graph.model.pinned import Value
 from dmlprep.pipeline.project.reading import CODE, Reader
+from dmlprep.portable.bounds import MOST_SIZE
 
 NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
@@ -176,6 +177,12 @@ def _entry(reader: Reader, data: object, name: str, more: dict[str, object] | No
             raise reader.wrong(what, f"use one of the two: {many} is a list")
         if choices is not None and (not all(choices) or not choices or len(set(choices)) < len(choices)):
             raise reader.wrong(f"'{prefix}{many}' is empty or has duplicates", "list each once, or remove the field")
+    sizes = {f"sizes.{size}": pins for size, pins in entry.get("sizes", {}).items()}
+    for field_name, pins in {"pins": entry.get("pins", {}), **sizes}.items():
+        for key, value in pins.items():
+            if not key.endswith(":") and (type(value) is not int or not 0 <= value <= MOST_SIZE):
+                what = f"'{prefix}{field_name}.{toml_key(key)}' is not a size: {toml_value(value)}"
+                raise reader.wrong(what, f"write a whole number from 0 to {MOST_SIZE}")
     for size, pins in entry.get("sizes", {}).items():
         if not _SIZE_NAME.fullmatch(size):
             fix = "use letters, digits, '-', '_' and '.': the name becomes a folder"

@@ -93,6 +93,8 @@ def test_where_it_is_looked_for(folder: Path) -> None:
         ("[models.x]\npin = {}", "did you mean 'pins'"),
         ("models = 1", "Expected"),
         ("pins = { batch = [[1]] }\ndevice = 'gpu'", "device"),
+        ("pins = { batch = -1 }", "'pins.batch' is not a size: -1"),
+        ("[models.x.sizes.a]\nheight = '64'", "'models.x.sizes.a.height' is not a size: \"64\""),
         ("[models.x]\ndevice = 'gpu'", "'models.x.device'"),
         ("[models.x]\ndevice = 'gpu'", "one of: auto, cpu, dml"),
         ("x = " + "[" * 5000, "deep"),
