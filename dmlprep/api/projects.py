@@ -42,8 +42,8 @@ def init_project(
     [('model.onnx', '@vision-fp16', {'batch': 1})]
 
     Args:
-        models: the models; by default all in the folder of the project file and below, except each ``model.onnx`` next
-            to a ``run.json``, and the content of hidden folders, ``build`` and ``node_modules``.
+        models: the models; by default all in the folder of the project file and below, except results of dmlprep,
+            and the content of hidden folders, ``build`` and ``node_modules``.
         out, force: path of the project file (docs/project-file.md), and whether to replace it.
         results: the folder for prepared models that a new file names, relative to the file.
         ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without

@@ -10,6 +10,7 @@ from dmlprep.core.errors import InputError, RecipeError
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.pipeline.recipe import ParitySettings, load_recipe
 from dmlprep.record import Check, RunRecord
+from dmlprep.record.run_record import record_beside
 
 _BY_AUTO = ("fp32-cpu", "fp32-dml", "fp16-cpu", "fp16-dml", "quantized")
 """Tolerances that ``auto`` chooses by device. A kit uses ``auto`` instead of them, since its device may differ."""
@@ -36,15 +37,6 @@ class FromRecord:
     sizes: dict[str, int] = field(default_factory=dict)
     measures: dict[str, str] = field(default_factory=dict)
     metric: str = ""
-
-
-def record_beside(model: Path) -> Path | None:
-    """Return the path of the run record that ``prepare`` wrote next to this model, ``None`` if there is none."""
-    named = model.with_suffix(".run.json")
-    if named.is_file():
-        return named
-    beside = model.with_name("run.json")
-    return beside if model.name == "model.onnx" and beside.is_file() else None
 
 
 def target_of(model: Path) -> str:

@@ -17,12 +17,12 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
-from dmlprep.kit.record_defaults import record_beside
 from dmlprep.metrics import UserMetric, proves
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.portable.integrity import MANIFEST, file_digest
 from dmlprep.portable.keys import KIT_SEAL, RESULT_SEAL
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
+from dmlprep.record.run_record import record_beside
 from dmlprep.runtime.types import is_software
 
 _DML = "DmlExecutionProvider"

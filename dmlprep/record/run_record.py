@@ -196,6 +196,15 @@ class RunRecord(msgspec.Struct):
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
 
 
+def record_beside(model: Path) -> Path | None:
+    """Return the path of the run record that ``prepare`` wrote next to this model, ``None`` if there is none."""
+    named = model.with_suffix(".run.json")
+    if named.is_file():
+        return named
+    beside = model.with_name("run.json")
+    return beside if model.name == "model.onnx" and beside.is_file() else None
+
+
 class _Document(RunRecord):
     headline: Headline | None = None
 

@@ -17,7 +17,7 @@ from dmlprep.graph.model.checking import demand_valid
 from dmlprep.graph.model.pinned import Value
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.project.defaults import PLAIN, defaults_for
-from dmlprep.pipeline.project.file import Project, read_project
+from dmlprep.pipeline.project.file import Project, is_result, read_project
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.pipeline.recipe.suiting import suggest_for
 
@@ -174,7 +174,7 @@ def _present(project: Project, model: Path) -> Suggestion:
 
 
 def models_around(folder: Path) -> list[Path]:
-    """Return the ``.onnx`` files in a folder and its subfolders, except each ``model.onnx`` next to a ``run.json``.
+    """Return the ``.onnx`` files in a folder and its subfolders, except results of dmlprep (``is_result``).
 
     Hidden folders, ``node_modules`` and ``build`` are skipped.
 
@@ -185,7 +185,7 @@ def models_around(folder: Path) -> list[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in ("node_modules", "build"))
         models = [one for one in sorted(files) if one.endswith(".onnx")]
-        paths += [Path(place) / one for one in models if one != "model.onnx" or "run.json" not in files]
+        paths += [path for one in models if not is_result(path := Path(place, one))]
         if len(paths) > _MOST:
             raise UsageError(f"more than {_MOST} models in this folder", where=str(folder), fix="pass some of them")
     return paths

@@ -6,6 +6,7 @@ another user's file in a folder above, such as the system's temporary folder, ha
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.core.errors import UsageError
+from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
 from dmlprep.core.text.documents import toml_key, toml_value
 from dmlprep.graph.model.pinned import Value
 from dmlprep.pipeline.project.reading import CODE, Reader
 from dmlprep.portable.bounds import MOST_SIZE
+from dmlprep.record.run_record import RunRecord, record_beside
 
 NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
@@ -115,8 +117,11 @@ class Project:
 
 
 def is_result(path: Path) -> bool:
-    """Return True if a file is a ``model.onnx`` that ``prepare`` or ``fleet`` wrote: its record is next to it."""
-    return path.name == "model.onnx" and any((path.parent / name).is_file() for name in ("run.json", "job.json"))
+    """Return True if dmlprep wrote a model: a run record that can be read is next to it."""
+    record = record_beside(path)
+    with contextlib.suppress(InputError):
+        return record is not None and bool(RunRecord.read(record))
+    return False
 
 
 def find_project(folder: Path | None = None) -> Path | None:

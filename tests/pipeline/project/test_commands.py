@@ -50,6 +50,18 @@ def test_init_and_then_prepare(folder: Path, run: Run) -> None:
     assert "build" not in again.out, "what prepare wrote is not a model of the project"
 
 
+def test_init_leaves_out_results_and_not_models_next_to_any_run_json(folder: Path, run: Run) -> None:
+    (folder / "models/half_cnn.onnx").rename(folder / "model.onnx")
+    (folder / "run.json").write_text('{"loss": 0.1}')  # of a training run
+    quick = ("--device", "cpu", "--set", "parity.cpu=false")
+    for place in ("one", "two/net.onnx"):
+        assert run("prepare", "model.onnx", "-o", place, *quick).code == 0
+    assert run("init", "--yes").code == 0
+    project = read_project(folder / "dmlprep.toml")
+    assert list(project.models) == ["model.onnx", "models/residual_cnn.onnx"]
+    assert [path.name for path in project.files("**/*.onnx")] == ["model.onnx", "residual_cnn.onnx"]
+
+
 def test_the_command_line_goes_over_the_file(folder: Path, run: Run) -> None:
     run("init", "--yes")
     quick = ("--device", "cpu", "--set", "parity.cpu=false")
