@@ -269,7 +269,7 @@ def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
     where = str(out)
     if not out.exists():
         if not out.absolute().parent.is_dir():
-            raise OutputError("its folder does not exist", where=where, fix="create the folder, or choose another one")
+            raise OutputError("its parent folder does not exist", where=where, fix="create it, or choose another one")
         return _Before(out)
     if not out.is_dir():
         raise OutputError("this is a file", where=where, fix="pass a folder")

@@ -126,7 +126,7 @@ def show_bench(bench: Bench, console: Console, *, verbose: bool = True) -> None:
             console.print()
             show_table(console, PART_COLUMNS, parts)
     if any(one.cpu_nodes is not None for one in ran):
-        note = "nodes: those of the session, where ONNX Runtime has removed and merged nodes of the file"
+        note = "nodes: as ONNX Runtime places them, after its basic optimisations and before it fuses operators"
         console.print(Text(note, style="dim"))
     for text in bound_notes(bench):
         console.print(Text(printable(text), style="dim"))
