@@ -37,6 +37,7 @@ from dmlprep.cli.output import (
     print_json_text,
 )
 from dmlprep.core.errors import DmlprepError, UsageError
+from dmlprep.core.text.documents import toml_value
 from dmlprep.portable.printable import printable
 
 if TYPE_CHECKING:
@@ -180,10 +181,13 @@ def _plan(
     paths: Sequence[Path], options: dict[str, Any], project: Project | None, output_format: str, *, quiet: bool
 ) -> int:
     outlooks: dict[Path, Outlook] = {}
+    more: dict[Path, list[str]] = {}
 
     def plan(path: Path) -> int:
         wanted = completed(project, path, options, quiet=quiet or output_format == "json")
         outlooks[path] = api.plan_model(path, **wanted)
+        more[path] = [f"--set={name}={toml_value(value)}" for name, value in wanted["settings"].items()]
+        more[path] += ["--no-project"] * (click.get_current_context().params["no_project"] or project is not None)
         return int(bool(outlooks[path].refused))
 
     code = _each(paths, plan)
@@ -196,7 +200,7 @@ def _plan(
     from dmlprep.report.outlook_text import in_full, in_one_line
 
     for number, (path, one) in enumerate(outlooks.items()):
-        lines = [in_one_line(one, str(path))] if quiet else in_full(one, str(path))
+        lines = [in_one_line(one, str(path))] if quiet else in_full(one, str(path), more[path])
         echo_lines(["", *lines] if number and not quiet else lines)
     return code
 

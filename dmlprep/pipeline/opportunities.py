@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmlprep.core.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError, UsageError
 from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.shell import command_line
 from dmlprep.core.text.sizes import count_text
@@ -23,9 +23,11 @@ from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
 from dmlprep.directml.vram import peak_in_half
 from dmlprep.graph.model import Model
+from dmlprep.metrics import NamedMetric
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.options import OPTIONS, PrepareOptions
 from dmlprep.pipeline.placing import Placed
+from dmlprep.pipeline.project import find_project
 from dmlprep.pipeline.recipe import Plan, Recipe, make_plan
 from dmlprep.pipeline.recipe.suiting import suggest_for
 from dmlprep.record import RunRecord
@@ -59,7 +61,8 @@ class PrepareCommand:
     def again(self, **changed: Any) -> str:
         """Return the command line that prepares the model again, with some options changed, and with ``--force``.
 
-        Functions and arrays, which only Python can pass, are left out. A project file adds its own metric.
+        It has all other options of the run, also those of a project file. Functions and arrays, which only Python can
+        pass, are left out.
         """
         words: list[str | Path] = ["dmlprep", "prepare", self.source, "-o", self.out]
         for name, value in ({"force": True} | self.options.chosen | changed).items():
@@ -68,9 +71,19 @@ class PrepareCommand:
                 words += [word for key, one in value.items() for word in (flag, f"{key}={toml_value(one)}")]
             elif isinstance(value, list):
                 words += OPTIONS[name].words(name, [one for one in value if not isinstance(one, Mapping)])
+            elif isinstance(self.options.metric, NamedMetric) and name == "metric":
+                words += OPTIONS[name].words(name, self.options.metric.code)
             elif name != "metric" or isinstance(self.options.metric, str):
                 words += OPTIONS[name].words(name, value)
-        return command_line(*words)
+        return command_line(*words, *_alone())
+
+
+def _alone() -> list[str]:
+    """Return the option without which a project file would add to a command; empty if there is no such file."""
+    with contextlib.suppress(UsageError):
+        if find_project() is None:
+            return []
+    return ["--no-project"]
 
 
 _GROUPS = 8
@@ -86,10 +99,11 @@ def of_check(model: Model, placed: Placed, record: RunRecord) -> list[Opportunit
     if record.facts.prepare_fails or (outlook is not None and outlook.refused):
         return []
     path, target = record.input, _named(placed.target)
-    every = [_half(model, placed, record, lambda recipe: prepare_command(path, outlook, recipe, target))]
+    alone = _alone()
+    every = [_half(model, placed, record, lambda recipe: prepare_command(path, outlook, recipe, target, alone))]
     if outlook is not None:
         staying = {fate.node for fate in outlook.best.fates if not fate.step}
-        every.append(_prepare(outlook, prepare_command(path, outlook, target=target)))
+        every.append(_prepare(outlook, prepare_command(path, outlook, target=target, more=alone)))
         every += _copies(placed, path, staying)
     return by_gain(filter(None, every))
 
@@ -222,7 +236,7 @@ def _copies(placed: Placed, path: str, staying: Collection[str] | None) -> Itera
             moved.append(node)
     if not groups:
         return
-    option = ["--target", release] if (release := _named(target)) else []
+    option = [*(["--target", release] if (release := _named(target)) else []), *_alone()]
     after = crossings_after(graph, target)
     now = after(moved)
     for (op, code), nodes in heapq.nlargest(_GROUPS, groups.items(), key=lambda group: len(group[1])):

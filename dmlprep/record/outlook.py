@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -107,12 +107,15 @@ def _pins(sizes: Mapping[str, int]) -> list[str]:
     return [word for name, size in sizes.items() for word in ("--pin", f"{name}={size}")]
 
 
-def prepare_command(model: str, outlook: Outlook | None = None, recipe: str = "", target: str = "") -> str:
+def prepare_command(
+    model: str, outlook: Outlook | None = None, recipe: str = "", target: str = "", more: Sequence[str] = ()
+) -> str:
     """Return the command ``dmlprep prepare`` for a model, with the sizes and values of a prediction, if any.
 
     Args:
         recipe: the recipe to use; empty: that of the prediction.
         target: the release to name in the command; empty for none.
+        more: the last words of the command.
     """
     recipe = recipe or (outlook.recipe if outlook else "")
     out = "prepared" if PurePath(model).parent.name == "out" else "out"  # prepare never replaces its input
@@ -124,4 +127,4 @@ def prepare_command(model: str, outlook: Outlook | None = None, recipe: str = ""
         words += ["--pin", f"{name}:={toml_value(value)}"]
     if outlook and outlook.best is outlook.example:
         words += _pins({k: v for k, v in outlook.best.sizes.items() if k not in outlook.sizes})
-    return command_line(*words)
+    return command_line(*words, *more)

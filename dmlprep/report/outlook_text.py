@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.shares import percent
@@ -29,8 +29,11 @@ def in_one_line(outlook: Outlook, model: str) -> str:
     return f"{model}: {', '.join(parts)}"
 
 
-def in_full(outlook: Outlook, model: str) -> list[str]:
-    """Return the lines of ``check --plan``: sizes, steps, placement, memory, moved and staying nodes, the command."""
+def in_full(outlook: Outlook, model: str, more: Sequence[str] = ()) -> list[str]:
+    """Return the lines of ``check --plan``: sizes, steps, placement, memory, moved and staying nodes, the command.
+
+    ``more``: the last words of the command.
+    """
     lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}"]
     lines += [f"target {target_text(outlook.target, outlook.target_reason)}"]
     lines += _sizes(outlook)
@@ -44,7 +47,8 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
     lines += _groups("moves to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
     lines += _groups("stays on the CPU (no option moves it to DirectML):", outlook.best.staying, lambda f: f.reason)
     lines += _half(outlook)
-    return [*lines, "", f"run: {prepare_command(model, outlook)}"]
+    target = "" if outlook.target_reason else outlook.target
+    return [*lines, "", f"run: {prepare_command(model, outlook, target=target, more=more)}"]
 
 
 def _sizes(outlook: Outlook) -> list[str]:

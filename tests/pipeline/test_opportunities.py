@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,32 @@ def test_real_inputs_and_directml_make_the_proof_safer(tmp_path: Path, run: Run)
     assert [one["kind"] for one in json.loads(done.out)["facts"]["opportunities"]] == ["dml"]
     kit = _words(_of(first, "dml").command)[1:-1]
     assert run(*kit, tmp_path / "kit.zip").code == 0
+
+
+@pytest.mark.parametrize("option", [["--project", "other/p.toml"], ["--no-project", "--target", "ort-1.24"], []])
+def test_no_project_file_changes_a_suggested_command(
+    option: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    shutil.copy(fixture("residual_cnn").path, "model.onnx")
+    (tmp_path / "other/m.py").write_text("def own(reference, candidate):\n    return 0.0\n")
+    fields = 'target = "ort-1.24"\nsettings = ["parity.seeds=1"]\nmetric_bound = 1\nmetric = '
+    (tmp_path / "other/p.toml").write_text(f'{fields}"m.py:own"\n[models."../*.onnx"]\nrecipe = "@speech-fp16"')
+    (tmp_path / "dmlprep.toml").write_text(f'{fields}"other/m.py:own"\nrecipe = "@speech-fp16"\npins = {{ batch = 2 }}')
+    typed = ["--device", "cpu", "--force", *option]
+    assert run("prepare", "model.onnx", "-o", "out", "-r", "@static-fp32", *typed).code == 0
+    first = dmlprep.read_record("out")
+    assert run(*_words(_of(first, "fp16").command)[1:]).code == 0
+    again = dmlprep.read_record("out")
+    assert again.target == first.target == "ort-1.24"
+    assert again.options == {**first.options, "recipe": "@vision-fp16"}
+    assert again.verdicts[0].metric == first.verdicts[0].metric
+    assert first.verdicts[0].metric.endswith("m.py:own") == ("--target" not in option)
+    plan = run("check", "model.onnx", "--plan", "--set", "parity.seeds=3", *option).out.splitlines()[-1]
+    assert run(*_words(plan)[2:], "--device", "cpu", "--force").code == 0
+    planned = dmlprep.read_record("out")
+    assert (planned.target, planned.options["settings"]) == ("ort-1.24", {"parity.seeds": 3})
 
 
 def test_a_model_that_is_ready_or_refused_has_no_opportunity(tmp_path: Path) -> None:
