@@ -7,6 +7,7 @@ from rich.table import Column
 
 from dmlprep.api.types import FleetObserver, Observer
 from dmlprep.cli.bars import Bars, say_code, words
+from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.fleet import JobRecord
@@ -75,9 +76,9 @@ class ProgressObserver(Bars, Observer):
         """Show the written bytes."""
         if self._task is None:
             self._begin("save")
-        self.step_progress(done / total if total else 1.0, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
+        self.step_progress(done / total if total else 1.0, f"{bytes_text(done)} of {bytes_text(total)}")
         if done >= total:
-            self._end(f"{total / 1e6:.0f} MB", "save")
+            self._end(bytes_text(total), "save")
 
     def check_started(self, name: str) -> None:
         """Show the bar of a check."""
@@ -100,7 +101,7 @@ class ProgressObserver(Bars, Observer):
 
     def ranked(self, count: int, seconds: float) -> None:
         """Remove the bar of the ranking, and print the number of candidates."""
-        self._end(f"{count} candidates in {seconds:.1f} s", "rank")
+        self._end(f"{count_text(count, 'candidate')} in {seconds:.1f} s", "rank")
 
 
 class FleetProgress(Bars, FleetObserver):

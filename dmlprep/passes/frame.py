@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dmlprep.core.errors import ModelRefused
+from dmlprep.core.text.sizes import count_text
 from dmlprep.graph.model import Model
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
@@ -85,7 +86,8 @@ class FramePass(Pass[FrameOptions]):
             f"{name} ({op})" for name, op in _on_cpu(model, context) if (name, op) not in before and name in new_names
         ]
         if on_cpu:
-            text = f"{context.target.name} would run {len(on_cpu)} nodes of the frame on the CPU, first {on_cpu[0]}"
+            nodes = count_text(len(on_cpu), "node")
+            text = f"{context.target.name} would run {nodes} of the frame on the CPU, first {on_cpu[0]}"
             fix = "prepare for a newer release, or leave this part of the frame to the app"
             raise ModelRefused(text, code="DP306", fix=fix)
         for picture in frame.pictures:

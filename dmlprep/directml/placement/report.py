@@ -13,6 +13,7 @@ from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.text.shell import command_line
+from dmlprep.core.text.sizes import count_text
 from dmlprep.directml.placement.opset import best_opset
 from dmlprep.directml.placement.place import Role, place_facts, roles
 from dmlprep.directml.placement.placement import PlacedNode, Placement
@@ -257,9 +258,8 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
         unknown = sum(c.nbytes is None for c in placement.crossings)
         more = f", {unknown} of unknown size" if unknown else ""
         count, nbytes = len(placement.crossings), placement.crossing_bytes
-        findings.append(
-            finding("DP522", f"{count} tensors are copied in each run, {nbytes} bytes{more}", count=count, bytes=nbytes)
-        )
+        text = f"{count_text(count, 'tensor')} copied in each run, {nbytes} bytes{more}"
+        findings.append(finding("DP522", text, count=count, bytes=nbytes))
     for name, places in placement.free_dimensions.items():
         findings.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
     return findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.core.text.sizes import count_text
 from dmlprep.graph.analysis.schemas import NEWEST
 from dmlprep.graph.model import Model, thaw
 from dmlprep.graph.model.checking import check
@@ -18,13 +19,13 @@ from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
 
 _SENTENCES = {
-    "relabelled": "{n} nodes are the same at opset {to}: relabelled",
-    "rewritten": "{n} nodes rewritten with operators of opset {to}",
-    "computed in a wider type": "{n} nodes compute in a wider element type: opset {to} lacks theirs",
-    "expanded": "{n} nodes replaced by ONNX's function body of their operator",
-    "com.microsoft": "{n} nodes replaced by com.microsoft operators",
-    "inlined": "{n} calls of model-local functions replaced by the functions' bodies",
-    "left alone": "{n} nodes of other domains unchanged",
+    "relabelled": "{nodes} relabelled: the same at opset {to}",
+    "rewritten": "{nodes} rewritten with operators of opset {to}",
+    "computed in a wider type": "{nodes} changed to a wider element type, because opset {to} lacks the narrow one",
+    "expanded": "{nodes} replaced by ONNX's function body of the operator",
+    "com.microsoft": "{nodes} replaced by com.microsoft operators",
+    "inlined": "{nodes} (calls of model-local functions) replaced by the functions' bodies",
+    "left alone": "{nodes} of other domains unchanged",
 }
 
 
@@ -161,7 +162,8 @@ def _report(handled: Handled, before: int, target: int, context: Context) -> Non
             continue
         named = ", ".join(f"{op} {n}" for op, n in operators.most_common(12))
         more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
-        text = f"opset {before} -> {target}: {_SENTENCES[kind].format(n=nodes, to=target)} ({named}{more})"
+        sentence = _SENTENCES[kind].format(nodes=count_text(nodes, "node"), to=target)
+        text = f"opset {before} -> {target}: {sentence} ({named}{more})"
         context.report("DP101", text, kind=kind, nodes=nodes, operators=sorted(operators))
 
 

@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from dmlprep.core.errors import ModelRefused
+from dmlprep.core.text.sizes import count_text
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.schemas import schema_at, since_versions
 from dmlprep.graph.model import Model
@@ -115,7 +116,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
     bodies = (schema_at(operator, v) for v in versions)
     if not steps and operator not in EQUAL_FORMS and not any(s is not None and has_body(s) for s in bodies):
         return brought
-    what = "that DirectML does not run are rewritten in operators that it runs"
+    what = "that DirectML does not run, rewritten in operators that it runs"
     brought = replace(brought, times=brought.times + 1)
     return _rewritten(brought, names, {operator: len(names)}, what, len(brought.on_cpu) - 1)
 
@@ -127,7 +128,7 @@ def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int]
 
     Args:
         counts: how many nodes of each operator are rewritten, for the report.
-        what: the predicate of the report's sentence.
+        what: the end of the report's sentence.
     """
     work, context = brought.model.copy(), brought.context
     assert context.on_cpu is not None
@@ -140,7 +141,7 @@ def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int]
         return brought
     listed = ", ".join(f"{op} {count}" for op, count in sorted(counts.items()))
     nodes = sum(counts.values())
-    text = f"opset {brought.opset}: {nodes} nodes {what} ({listed})"
+    text = f"opset {brought.opset}: {count_text(nodes, 'node')} {what} ({listed})"
     context.report("DP101", text, kind="for DirectML", nodes=nodes, operators=sorted(counts))
     return replace(brought, model=work, changed=True, on_cpu=on_cpu)
 
@@ -158,7 +159,7 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
     single = [n for n in layers if known is not None and is_one_step(n, known)]
     if not single:
         return brought
-    what = "of one step are rewritten in operators that DirectML can fuse"
+    what = "of one step rewritten in operators that DirectML can fuse"
     return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.on_cpu))
 
 
