@@ -129,6 +129,7 @@ def pack(
     """
     from dmlprep.core.errors import UsageError
     from dmlprep.core.files.outputs import stem_of
+    from dmlprep.core.text.shell import command_line
     from dmlprep.core.text.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
@@ -157,13 +158,17 @@ def pack(
     kind = "synthetic inputs (pass real inputs with --feeds)" if manifest.inputs == "seeded" else "feeds"
     echo(f"  {manifest.model.name}, {len(manifest.feeds)} {kind}; expected outputs by {by} on {reference.device}")
     echo(f"  tolerance on DirectML {manifest.tolerances['dml']}")
-    run = "python run.py"
+    run: list[str | Path] = ["python", "run.py"]
+    then: list[str | Path] = ["dmlprep", "kit", "verify", "result.zip", "--kit", packed.path, "--model", model]
+    if ".py:" in manifest.metric:  # without its folder
+        then += ["--metric", options["metric"] or manifest.metric]
     if packed.run_key is not None:
-        run += f" --key {packed.run_key.name}"
+        run += ["--key", packed.run_key.name]
+        then += ["--key", options["key"]]
         echo(f"  wrote {packed.run_key}: send it to the person who runs the kit, separately from the kit")
-    echo(f"  there: extract the zip, pip install numpy {manifest.package}, {run}; it writes result.zip")
-    own = f" --key {options['key']}" if packed.run_key is not None else ""
-    echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}{own}")
+    there = f"extract the zip, pip install numpy {manifest.package}, {command_line(*run)}"
+    echo(f"  there: {there}; it writes result.zip")
+    echo(f"  then: {command_line(*then)}")
     return 0
 
 

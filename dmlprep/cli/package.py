@@ -11,6 +11,7 @@ from dmlprep import api
 from dmlprep.cli.options import PATH, PackGroup, default_out, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 from dmlprep.core._version import __version__
+from dmlprep.core.text.shell import command_line
 
 _LANGUAGES = ("cpp", "csharp", "node", "python")
 """The keys of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
@@ -79,10 +80,11 @@ def pack(run: Path, out: Path | None, language: str, quiet: bool, output_format:
     )
     if package.contract.removed:
         echo(f"  removed: {package.contract.removed}")
-    own = f" --key {package.public_key}" if package.public_key is not None else ""
-    if own:
+    verify: list[str | Path] = ["dmlprep", "package", "verify", package.folder]
+    if package.public_key is not None:
+        verify += ["--key", package.public_key]
         echo(f"  signed: publish {package.public_key} separately from the package, so that others can verify it")
-    echo(f"  README.md explains how to use it; dmlprep package verify {package.folder}{own} checks it")
+    echo(f"  README.md explains how to use it; {command_line(*verify)} checks it")
     return 0
 
 

@@ -24,6 +24,7 @@ from dmlprep.cli.options import (
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.values import Number
 from dmlprep.core.errors import UsageError
+from dmlprep.core.text.shell import command_line
 from dmlprep.portable.bounds import MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -152,9 +153,16 @@ def command(
     show_tuning(tuning, out, output_format, quiet=quiet)
     if options["kit"] is not None and tuning.exit_code == 0:
         kit, key = options["kit"], options["key"]
-        run_key, own = (f" --key {kit.with_suffix('.run-key').name}", f" --key {key}") if key is not None else ("", "")
-        wrote = f"wrote {kit}; there: extract it, install the packages that README.txt names, python run.py{run_key}"
-        echo(f"{wrote}; then: dmlprep tune --from-kit result.zip --kit {kit}{own}", err=output_format == "json")
+        run, then = ["python", "run.py"], ["dmlprep", "tune", "--from-kit", "result.zip", "--kit", kit]
+        if key is not None:
+            run += ["--key", kit.with_suffix(".run-key").name]
+            then += ["--key", key]
+        if (metric := wanted["metric"]) is not None:  # of the project file, or as typed
+            then += ["--metric", str(getattr(metric, "code", metric))]
+        if (bound := wanted["metric_bound"]) is not None:
+            then += ["--metric-bound", str(bound)]
+        wrote = f"wrote {kit}; there: extract it, install the packages that README.txt names, {command_line(*run)}"
+        echo(f"{wrote}; then: {command_line(*then)}", err=output_format == "json")
     return tuning.exit_code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import zipfile
 from pathlib import Path
@@ -48,6 +49,21 @@ def test_the_original_comes_from_the_record(made: Path) -> None:
     assert not manifest.reference.itself
     assert manifest.tolerances["dml"].name == "fp32-dml"
     assert str(made) not in manifest.to_json().decode()
+
+
+def test_the_command_for_the_result_is_quoted_and_names_the_metric(made: Path, tmp_path: Path, run: Run) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def one(reference, candidate):\n    return 0.5, True\n")
+    kit = tmp_path / "a kit.zip"
+    packed = run("kit", made / "out" / "model.onnx", "-o", kit, "--metric", f"{own}:one")
+    box = extract(kit, tmp_path / "box")
+    assert run_kit(box, *CPU).returncode == 0
+    command = packed.out.splitlines()[-1].partition("then: dmlprep ")[2]
+    words = [word.strip("'\"") for word in shlex.split(command, posix=False)]
+    words[words.index("result.zip")] = str(box / "result.zip")
+    done = run(*words, "--format", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["metric"] == f"{own}:one"
 
 
 def test_a_model_without_a_record_is_its_own_reference(tmp_path: Path) -> None:
