@@ -45,14 +45,14 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
     group="Pictures",
 )
 @option(
-    "--mean",
+    "--mean NUMBERS",
     default="0",
     callback=read_numbers,
     help="Pictures: mean to subtract.",
     group="Pictures",
 )
 @option(
-    "--deviation",
+    "--deviation NUMBERS",
     default="1",
     callback=read_numbers,
     help="Pictures: standard deviation to divide by.",

@@ -70,7 +70,7 @@ def command(
             sizes = f", {', '.join(f'{name}={size}' for name, size in one.sizes.items())}" if one.sizes else ""
             guessed = " (examples: put your own there)" if one.guessed else ""
             echo(f"  {one.path}: {one.recipe}, {one.why}{sizes}{guessed}")
-        echo(f"next: {command_line('dmlprep', 'prepare', *(() if out.name == _NAME else ('--project', out)))}")
+        echo(f"next: {command_line('dmlprep', 'prepare', *(() if out == Path(_NAME) else ('--project', out)))}")
     if build is not None:
         echo()
         echo_page(api.build_snippet(begun, build))

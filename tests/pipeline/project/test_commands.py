@@ -50,6 +50,12 @@ def test_init_and_then_prepare(folder: Path, run: Run) -> None:
     assert "build" not in again.out, "what prepare wrote is not a model of the project"
 
 
+@pytest.mark.parametrize(("out", "more"), [("dmlprep.toml", ""), ("models/dmlprep.toml", " --project {out}")])
+def test_the_next_command_of_init_reads_the_file(out: str, more: str, folder: Path, run: Run) -> None:
+    done = run("init", "models/half_cnn.onnx", "-o", Path(out), "--yes")
+    assert done.out.splitlines()[-1] == "next: dmlprep prepare" + more.format(out=Path(out))
+
+
 def test_init_leaves_out_results_and_not_models_next_to_any_run_json(folder: Path, run: Run) -> None:
     (folder / "models/half_cnn.onnx").rename(folder / "model.onnx")
     (folder / "run.json").write_text('{"loss": 0.1}')  # of a training run
