@@ -206,7 +206,7 @@ def _first(node: PlacedNode) -> str:
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
     """Return the lines of the table of ``--target all``: one for each release of ONNX Runtime.
 
-    The last line names the first release from which on DirectML runs all compute nodes, or reports that there is none.
+    The last line names the first release from which on DirectML runs all compute nodes, if there is one.
     ``rows``: target, run record and placement for each release, oldest first.
     """
     table = [
@@ -226,4 +226,4 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
         whole = "" if away else whole or target.name
-    return [*table, f"all compute runs on DirectML from {whole or 'no release'} on"]
+    return [*table, *([f"all compute runs on DirectML from {whole} on"] if whole else [])]

@@ -183,7 +183,7 @@ def test_the_table_says_from_which_release_on_it_runs_whole() -> None:
     rows = [(t, *_pair(model, t)) for t in map(find_target, target_names())]
     assert by_release("m.onnx", rows)[-1] == "all compute runs on DirectML from ort-1.19 on"
     last, record, _ = rows[-1]
-    assert by_release("m.onnx", [*rows, (last, record, None)])[-1] == "all compute runs on DirectML from no release on"
+    assert "all compute" not in by_release("m.onnx", [*rows, (last, record, None)])[-1]
 
 
 def _pair(model: Any, target: Any) -> tuple[Any, Any]:
