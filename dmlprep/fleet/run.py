@@ -131,7 +131,11 @@ class _Run:
         began = time.monotonic()
         self._check_inputs()
         for job in self._request.jobs:
-            self._keys.plan(job)  # errors in recipes and settings come before anything runs
+            try:
+                self._keys.plan(job)  # errors in recipes and settings come before anything runs
+            except UsageError as error:
+                error.where = ": ".join(filter(None, (job.name, error.where)))
+                raise
         check_no_links(self._request.out, self._own / "records")
         try:
             (self._own / "records").mkdir(parents=True, exist_ok=True)

@@ -107,6 +107,14 @@ def test_what_is_wrong_is_said(folder: Path, run: Run, arguments: tuple[str, ...
     assert said in done.err
 
 
+def test_an_error_in_a_recipe_names_the_job(folder: Path, run: Run) -> None:
+    (folder / "dmlprep.toml").write_text(f'{_TEXT}recipe = "@check-only"\npins = {{ batch = 1 }}\n')
+    done = run("fleet")
+    assert done.code == 2
+    assert done.err.startswith("error: wrong_type: @check-only: the recipe has no step 'pin'")
+    assert not (folder / "build").exists()
+
+
 def test_files_of_nobody_are_not_replaced(folder: Path, run: Run) -> None:
     (folder / "build").mkdir()
     (folder / "build/index.html").write_text("mine")
