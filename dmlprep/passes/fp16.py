@@ -307,13 +307,13 @@ class Fp16Pass(Pass[Fp16Options]):
         facts.worst_values, facts.profile = _worst(islands.ranges.values()), _along(islands.ranges.values())
         if not islands.met or islands.whole:
             best = (
-                f"only the whole model in FP32 has an error of at most {options.tolerance:g}"
+                f"only the whole model in FP32 has an error of at most {islands.tolerance:g}"
                 if islands.met
                 else f"after {len(islands.trials)} trials no set of nodes in FP32 brings the error below "
-                f"{options.tolerance:g}; at best it is {islands.error:.2g}"
+                f"{islands.tolerance:g}; at best it is {islands.error:.2g}"
             )
             text = f"{best}; with all of FP16 it is {islands.trials[0].error:.2g}"
-            raise ModelRefused(text, code="DP404", fix=smaller_question(facts, options.tolerance))
+            raise ModelRefused(text, code="DP404", fix=smaller_question(facts, islands.tolerance))
         for name, why in islands.computing.items():
             context.report("DP405", f"{name} stays in FP32: {why}", node=name)
         facts.islands, facts.islands_computing = islands.keep, islands.computing

@@ -235,7 +235,8 @@ def headline(record: RunRecord) -> Headline:
     not_run = "not measured" if record.command == "bench" else "not proved"
     failed = f"{not_run if record.exit_code == 3 else 'failed'} (exit code {record.exit_code}): "
     if (error := record.error) is not None:
-        where, code = f"{error.where}: " if error.where else "", f" [{error.code}]" if error.code else ""
+        where = f"{error.where}: " if error.where not in ("", record.input) else ""
+        code = f" [{error.code}]" if error.code else ""
         return Headline("bad", f"{failed}{where}{error.what}{code}")
     findings = record.all_findings()
     errors, warnings = ([one for one in findings if one.severity == level] for level in ("error", "warning"))

@@ -175,7 +175,8 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
     # A tolerance for an error of the whole range would accept anything.
-    wider = f"a tolerance of {1.05 * error:.2g} needs at most {fp32_count} nodes in FP32 (step.fp16.tolerance); or "
+    fields = "step.fp16.tolerance, and parity.tolerance if that is lower"
+    wider = f"a tolerance of {1.05 * error:.2g} needs at most {fp32_count} nodes in FP32 ({fields}); or "
     return (
         f"relax the proof: with everything in FP16 {worst}{rest}; {wider if error < 1 else ''}use your "
         f"own measure (--metric), pass your own feeds (--feeds), or {otherwise}"

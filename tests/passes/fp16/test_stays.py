@@ -12,6 +12,7 @@ from onnx import parser
 from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
+from dmlprep.metrics import ProofRules
 from dmlprep.passes import Context, make_pass
 from dmlprep.passes.precision.gain import gained
 from tests.passes.precision.graphs import InProcess, feeds_for, model_of
@@ -122,6 +123,9 @@ def test_a_search_that_would_keep_all_of_a_model_refuses_it() -> None:
     <float k = {1.0001}> { a = Mul(x, k) y = Sub(a, x) }"""
     model = Model(ir.from_proto(parser.parse_model(text)))
     context = Context(find_target(), runner=InProcess([feeds_for(model)]))
-    with pytest.raises(ModelRefused, match="only the whole model in FP32") as caught:
+    with pytest.raises(ModelRefused, match=r"only the whole model in FP32 has an error of at most 0\.01;") as caught:
         make_pass("fp16", {"islands": "auto", "tolerance": 0.01}).run(model, context)
     assert caught.value.code == "DP404"
+    context.rules = ProofRules(tolerance="rel:0.002")
+    with pytest.raises(ModelRefused, match=r"at most 0\.002;"):
+        make_pass("fp16", {"islands": "auto", "tolerance": 0.01}).run(model, context)

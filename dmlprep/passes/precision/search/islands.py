@@ -57,6 +57,7 @@ class Islands:
         met: whether the result meets the tolerance.
         error: error of the result (see ``metrics.output_error``); if the tolerance is not met, the smallest error of
             all trials.
+        tolerance: the largest accepted error: that of the step, or the proof's bound if that is smaller.
         keep: place of each node to keep in FP32 -> why, with numbers.
         follow: place of each further node that computes in FP32 because of those -> why. Recipes need not name them.
         inside: places in ``keep`` whose nodes the conversion merges into other nodes (a square into a sum of squares).
@@ -70,6 +71,7 @@ class Islands:
 
     met: bool
     error: float
+    tolerance: float
     keep: dict[str, str] = field(default_factory=dict)
     follow: dict[str, str] = field(default_factory=dict)
     inside: frozenset[str] = frozenset()
@@ -176,6 +178,7 @@ class _Search:
         return Islands(
             met,
             error,
+            trials.tolerance,
             trials=trials.done,
             blocks=[(one.name, len(one.places), one.error or 0.0) for one in self.blocks],
             outputs=trials.by_output,
