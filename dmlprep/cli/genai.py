@@ -120,7 +120,7 @@ def prepare(
     fallback: Literal["cpu"] | None,
     **options: Any,
 ) -> int:
-    """Convert FOLDER for onnxruntime-genai on DirectML, and prove the result.
+    """Prepare FOLDER for DirectML, and prove the result.
 
     FOLDER has a genai_config.json. Or it is a Hugging Face folder (config.json and safetensors): then
     onnxruntime-genai's own builder converts it first.
@@ -173,7 +173,7 @@ def _show_use(record: RunRecord) -> None:
 @prepare_options("vram")
 @output_options("text", "json", "sarif", "github")
 def check(folder: Path, target_name: str | None, vram: str | None, quiet: bool, output_format: str) -> int:
-    """Show the problems of FOLDER, a language model for onnxruntime-genai, and which nodes DirectML runs.
+    """Show the problems of FOLDER, and which nodes DirectML runs.
 
     dmlprep compares genai_config.json with the fields that onnxruntime-genai reads, and with the models, the tokenizer
     and DirectML. Edits nothing, runs nothing, reads no weights.
@@ -229,7 +229,7 @@ def check(folder: Path, target_name: str | None, vram: str | None, quiet: bool, 
 @time_limit_option(600.0, "Time limit for one load or run.")
 @output_options("text", "json")
 def compare(original: Path, prepared: Path, quiet: bool, output_format: str, **options: Any) -> int:
-    """Compare the folder PREPARED of a language model with ORIGINAL, token by token.
+    """Compare folder PREPARED with ORIGINAL, token by token.
 
     \b
     dmlprep genai compare llama out --prompt "The quick brown fox" --device dml
