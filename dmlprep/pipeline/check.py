@@ -16,6 +16,7 @@ from dmlprep.directml.placement.report import Examined, examine_for
 from dmlprep.directml.targets import Target
 from dmlprep.directml.vram import estimate, not_enough, over_budget
 from dmlprep.graph.model import Model
+from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.walk import graphs, nodes
 from dmlprep.pipeline.opportunities import RECIPE, of_check
@@ -141,7 +142,8 @@ def _weigh(examined: Examined, vram: int | None) -> None:
         examined.known_placement("--vram")
     if examined.placement is None or examined.facts is None:
         return
-    memory = estimate(examined.facts, examined.placement, examined.target, vram)
+    with paused_collector():
+        memory = estimate(examined.facts, examined.placement, examined.target, vram)
     record.facts.memory = memory
     if vram is not None and (wrong := over_budget(memory, vram)) is not None:
         record.findings.append(wrong)
@@ -208,7 +210,7 @@ def _foretell(model: Model, examined: Examined) -> None:
 
     recipe = msgspec.structs.replace(load_recipe(RECIPE), target=examined.target.name)
     try:
-        outlook = look_ahead(model, make_plan(recipe), in_short=True, before=placement)
+        outlook = look_ahead(model, make_plan(recipe), in_short=True, before=placement, frozen=model.opened)
     except DmlprepError as error:
         record.facts.prepare_fails = str(error)
         return

@@ -38,7 +38,14 @@ _CACHED = 4
 _LARGER = (64, 224, 512)
 
 
-def look_ahead(model: Model, plan: Plan, *, in_short: bool = False, before: Placement | None = None) -> Outlook:
+def look_ahead(
+    model: Model,
+    plan: Plan,
+    *,
+    in_short: bool = False,
+    before: Placement | None = None,
+    frozen: Frozen | None = None,
+) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``, and return the prediction; ``model`` does not change.
 
     If a step refuses the model, ``refused`` has the reason. Otherwise, if sizes stay free and the recipe has a step
@@ -48,12 +55,18 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False, before: Plac
         in_short: True for one prediction only, without ``example``: that with example sizes or, if there are none or a
             step refuses them, that without.
         before: the placement of ``model`` on the plan's target, if it is known.
+        frozen: the frozen form of ``model``, if it exists; it saves time.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    before = before or place(model, plan.target)
+    frozen = frozen or model.snapshot()
+    with model.held(frozen):
+        return _look_ahead(model, plan, in_short, before or place(model, plan.target, frozen))
+
+
+def _look_ahead(model: Model, plan: Plan, in_short: bool, before: Placement) -> Outlook:
     pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
     if in_short and pins and before.free_dimensions:
         whole = _with_sizes(model, plan, before, _example_sizes(model, before.free_dimensions, pins[0].sizes))
@@ -112,10 +125,11 @@ class _Walk:
 
 
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
-    walk = _Walk(model.copy(), before, [_away(before)])
+    frozen = model.snapshot()
+    walk = _Walk(model.copy(frozen), before, [_away(before)])
     changed = False
-    take_unread(walk.work.ir)
-    steps = Transactions(walk.work, is_forecast=True)
+    unread = take_unread(walk.work.ir)
+    steps = Transactions(walk.work, None if unread else frozen, is_forecast=True)
     for step in plan.steps:
         try:
             done = _ahead(steps, step, plan.target)

@@ -25,7 +25,8 @@ class Transactions:
     Args:
         model: the model, which the steps change in place.
         frozen: the serialized model, if known; ``None``: it is taken before the first step.
-        is_forecast: True if the caller only predicts and drops the model: new nodes then get no source line.
+        is_forecast: True if the caller only predicts and drops the model. Then new nodes get no source line, and a pass
+            that reports no change is believed.
 
     Attributes:
         within_target: True once a step brought opset and IR version within the target; later steps must keep them so.
@@ -88,8 +89,10 @@ class Transactions:
         try:
             changed = step.run(self._model, context)
             self.within_target = self.within_target or "opset" in step.promises()
-            if changed and not self._is_forecast:
-                hand_on(self._model.ir, before.proto)
+            if not changed and self._is_forecast:
+                return before
+            if changed and not self._is_forecast and hand_on(self._model.ir, before.proto):
+                context.after = None
             return self._held_to_contract(step, before, changed, context)
         except (Exception, KeyboardInterrupt) as error:
             self._model.restore(before)
@@ -109,7 +112,7 @@ class Transactions:
 
     def _held_to_contract(self, step: AnyPass, before: Frozen, changed: bool, context: Context) -> Frozen:
         model = self._model
-        now = model.snapshot()
+        now = context.after or model.snapshot()
         if now.same_as(before) == changed:
             claim = "changed something" if changed else "changed nothing"
             raise InternalError(f"the pass reports that it {claim}, but that is wrong", fix="please report this")

@@ -78,26 +78,29 @@ def _by_opset(
     ours = [n for n in graph.all_nodes() if kind[id(n)] in ("compute", "control") and not n.domain]
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
     aged = [q.mended_at for q in concerned(target) if q.mended_at for n in ours if n.op in q.ops and q.matches(n)]
+    groups = _alike(ours, target)
     by_opset = {}
     for opset in range(min(own, LOWEST, top), top + 1):
-        count, work = _off_dml(ours, opset, target)
+        away = [node for group in groups if not _on_dml(group[0], opset, target) for node in group]
+        count, work = len(away), sum(flops(node) or 0 for node in away)
         count += (trap_size if opset >= GELU_OPSET else 0) + sum(opset < mended for mended in aged)
         by_opset[opset] = count, work
     return by_opset
 
 
-def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:
-    count = work = 0
-    known: dict[tuple[object, ...], bool] = {}
+def _alike(nodes: list[NodeFacts], target: Target) -> list[list[NodeFacts]]:
+    """Return groups of nodes with the same operator, version and types: DirectML runs all of a group, or none.
+
+    A node is a group by itself if a rule reads more than that.
+    """
+    groups: dict[tuple[object, ...], list[NodeFacts]] = {}
+    queried = {op for op, rows in target.tables.dml.items() if any(kernel.query for kernel in rows.values())}
     for node in nodes:
-        key = (node.op, node.since, *(v.type if v is not None else None for v in (*node.inputs, *node.outputs)))
-        plain = not any(k.query for k in target.tables.dml.get(node.op, {}).values())
-        if not plain or node.implicit or key not in known:
-            known[key] = _on_dml(node, opset, target)
-        if not known[key]:
-            count += 1
-            work += flops(node) or 0
-    return count, work
+        key: tuple[object, ...] = (id(node),)
+        if not node.implicit and node.op not in queried:
+            key = node.op, node.since, *(v.type if v is not None else None for v in (*node.inputs, *node.outputs))
+        groups.setdefault(key, []).append(node)
+    return list(groups.values())
 
 
 def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:

@@ -20,6 +20,9 @@ from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.record.aliases import SessionDevice
 
+_FEW_INPUTS = 8
+"""Most inputs of a node in which a value is searched without an index."""
+
 LARGEST = 1 << 48
 """The largest plausible tensor, in bytes: no machine has 256 TiB of memory, and sums of many stay below 64 bits."""
 
@@ -75,7 +78,7 @@ def crossings_after(graph: GraphFacts, target: Target) -> Callable[[Iterable[Nod
 
 
 class _Readers:
-    """Finds the readers of a value on the other device; it indexes the inputs of each node only once."""
+    """Finds the readers of a value on the other device; it indexes the inputs of a node with many only once."""
 
     def __init__(self, on_dml: set[int], kernels: dict[int, Kernel]) -> None:
         self._on_dml = on_dml
@@ -91,11 +94,14 @@ class _Readers:
         return next((reader for reader in value.consumers if self._crosses(reader, value, made_on_dml)), None)
 
     def _crosses(self, reader: NodeFacts, value: Value, made_on_dml: bool) -> bool:
-        if id(reader) not in self._places:
-            places = self._places[id(reader)] = dict[int, list[int]]()
-            for index, read in enumerate(reader.inputs):
-                places.setdefault(id(read), []).append(index)
-        at = self._places[id(reader)].get(id(value), [])
+        if len(reader.inputs) <= _FEW_INPUTS:
+            at = [index for index, read in enumerate(reader.inputs) if read is value]
+        else:
+            if id(reader) not in self._places:
+                places = self._places[id(reader)] = dict[int, list[int]]()
+                for index, read in enumerate(reader.inputs):
+                    places.setdefault(id(read), []).append(index)
+            at = self._places[id(reader)].get(id(value), [])
         if id(reader) not in self._on_dml:
             return bool(at) and made_on_dml  # no place: a node of its subgraph reads the value, and counts itself
         return any((i in self._kernels[id(reader)].cpu_in) == made_on_dml for i in at)

@@ -67,7 +67,7 @@ def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
     while waiting:
         node = waiting.pop()
         yield node
-        for body in reversed(node.subgraphs.values()):
+        for body in reversed([*node.subgraphs.values()]):
             waiting += reversed(body.nodes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import onnx
@@ -14,6 +15,7 @@ from dmlprep.graph.analysis.knowledge import Knowledge, constant_of, dims_of, ty
 from dmlprep.graph.analysis.schemas import type_string
 from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.analysis.symbolic import known_in_parts
+from dmlprep.graph.model.dims import Dim
 from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import attribute_graphs, join_path
 
@@ -38,6 +40,7 @@ class _Builder:
         self.ir_version = model.ir_version
         self.opsets = {("" if domain == "ai.onnx" else domain): v for domain, v in model.graph.opset_imports.items()}
         self.values: dict[ir.Value, Value] = {}
+        self.read: dict[int, tuple[onnx.TypeProto, str, tuple[Dim, ...] | None]] = {}
 
     def graph(self, graph: ir.Graph, path: str, parent: NodeFacts | None) -> GraphFacts:
         facts = GraphFacts(path, parent)
@@ -62,7 +65,9 @@ class _Builder:
             value_facts = self.values[value] = Value(value.name or "", path)
             proto = self.known.type(value)
             if proto is not None:
-                set_type(value_facts, proto)
+                if id(proto) not in self.read:  # many values share a type
+                    self.read[id(proto)] = proto, *_read_type(proto)
+                _set_read(value_facts, *self.read[id(proto)])
         return value_facts
 
     def _set_initializer(self, value: ir.Value, facts: Value) -> None:
@@ -93,9 +98,8 @@ class _Builder:
                 input_facts.consumers.append(facts)
         if facts.key == "Reshape" and facts.attribute("allowzero", 0) and (shape := facts.input(1)) is not None:
             shape.elements = known_in_parts(self.known, node.inputs[1])  # type: ignore[arg-type]
-        for name, body in attribute_graphs(node):
-            facts.subgraphs[name] = self.graph(body, join_path(facts.path, name), facts)
-        if facts.subgraphs:
+        if bodies := list(attribute_graphs(node)):
+            facts.subgraphs = {name: self.graph(body, join_path(facts.path, name), facts) for name, body in bodies}
             _note_implicit(facts)
         graph.nodes.append(facts)
 
@@ -107,7 +111,7 @@ def _note_implicit(node: NodeFacts) -> None:
     for graph in graphs:
         used.update((v, None) for n in graph.nodes for v in (*n.inputs, *n.implicit) if v is not None)
         used.update((v, None) for v in graph.outputs)
-    node.implicit += [value for value in used if value.graph not in inside]
+    node.implicit = [value for value in used if value.graph not in inside]
     for value in node.implicit:
         if value.consumers[-1:] != [node]:
             value.consumers.append(node)
@@ -125,10 +129,17 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
 
     ``type`` gets the form of kernel tables: a plain tensor is its element type.
     """
-    value.proto = proto
+    _set_read(value, proto, *_read_type(proto))
+
+
+def _read_type(proto: onnx.TypeProto) -> tuple[str, tuple[Dim, ...] | None]:
     text = type_string(proto)
-    value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
-    if (dims := dims_of(proto)) is not None:
+    return sys.intern(text[len("tensor(") : -1] if text.startswith("tensor(") else text), dims_of(proto)
+
+
+def _set_read(value: Value, proto: onnx.TypeProto, text: str, dims: tuple[Dim, ...] | None) -> None:
+    value.proto, value.type = proto, text
+    if dims is not None:
         value.shape = dims
 
 

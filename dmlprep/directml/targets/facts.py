@@ -7,8 +7,11 @@ quirks all use them. Element types have the form of ONNX Runtime's kernel tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,15 @@ _LIKE: dict[type, tuple[type, ...]] = {
 }  # fmt: skip
 """Type of a default -> types of an attribute's value that are accepted. A string that is not UTF-8 is ``bytes``, which
 no default accepts."""
+
+
+_NO_GRAPHS: Mapping[str, GraphFacts] = MappingProxyType({})  # one for all nodes saves memory
+
+
+@lru_cache(maxsize=4096)
+def _elements(shape: tuple[Dim, ...]) -> int | None:
+    sizes = [d for d in shape if isinstance(d, int)]
+    return math.prod(sizes) if len(sizes) == len(shape) else None
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
@@ -114,14 +126,7 @@ class Value:
     @property
     def size(self) -> int | None:
         """Number of elements; ``None`` if a size is unknown."""
-        if self.shape is None:
-            return None
-        total = 1
-        for d in self.shape:
-            if not isinstance(d, int):
-                return None
-            total *= d
-        return total
+        return None if self.shape is None else _elements(self.shape)
 
     def array(self) -> Array | None:
         """Its content as an array, if it is constant and ``tensor`` has it; ``None`` otherwise."""
@@ -162,8 +167,8 @@ class NodeFacts:
     index: int = 0
     inputs: list[Value | None] = field(default_factory=list)
     outputs: list[Value | None] = field(default_factory=list)
-    implicit: list[Value] = field(default_factory=list)
-    subgraphs: dict[str, GraphFacts] = field(default_factory=dict)
+    implicit: Sequence[Value] = ()
+    subgraphs: Mapping[str, GraphFacts] = field(default_factory=lambda: _NO_GRAPHS)
     origin: str = ""
     sources: Sources | None = None
     supported: tuple[object, int, object] | None = None

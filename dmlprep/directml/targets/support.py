@@ -73,10 +73,15 @@ def node_support(tables: Tables, node: NodeFacts) -> Support:
     return answer
 
 
+@lru_cache
+def _by_directml(since: int) -> Support:
+    return Support("dml", "DP500", "", since)
+
+
 def _apply(tables: Tables, node: NodeFacts) -> Support:
     code, reason = _refusal(tables, node)
     if not code:
-        return Support("dml", "DP500", "", node.since)
+        return _by_directml(node.since)
     if cpu_kernel(tables, node) is not None:
         return Support("cpu", code, reason, node.since)
     if is_function(node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal
 
@@ -61,12 +61,12 @@ class Target:
     opset_only: bool = False
     sources: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def release(self) -> tuple[int, int]:
         """Major and minor version of ONNX Runtime; ``(0, 0)`` for a target of opset and IR version only."""
         return (0, 0) if self.opset_only else release_number(self.ort_version)
 
-    @property
+    @cached_property
     def tables(self) -> Tables:
         """Its kernel tables, read at first use.
 

@@ -123,27 +123,41 @@ class Knowledge:
             inferred = infer_shapes(frozen or model)
         except OnnxError:
             return knowledge
-        knowledge._take(model.graph, inferred.graph)
+        knowledge._take(model.graph, inferred.graph, {})
         for value in (*model.graph.inputs, *model.graph.initializers.values()):
             knowledge.type(value)
         return knowledge
 
-    def _take(self, graph: ir.Graph, proto: onnx.GraphProto) -> None:
+    def _take(self, graph: ir.Graph, proto: onnx.GraphProto, shared: dict[bytes, onnx.TypeProto]) -> None:
+        """Store the types of a graph's values; ``shared`` are known types, by their bytes.
+
+        Equal types are one object. So the answer of onnx, which has all nodes again, need not stay in memory.
+        """
         named = {v.name: v.type for part in (proto.value_info, proto.input, proto.output) for v in part}
         for node, node_proto in zip(graph, proto.node, strict=True):
             for output in node.outputs:
                 type_proto = named.get(output.name or "")
-                if type_proto is not None and type_string(type_proto):
-                    self.types[output] = type_proto
-            self.take_bodies(node, node_proto)
+                if type_proto is not None:
+                    self._set_shared(output, type_proto, shared)
+            if node.attributes.data:
+                self._take_bodies(node, node_proto, shared)
+
+    def _set_shared(self, value: ir.Value, proto: onnx.TypeProto, shared: dict[bytes, onnx.TypeProto]) -> None:
+        data = proto.SerializeToString()
+        if data not in shared:
+            shared[data] = onnx.TypeProto.FromString(data)
+        if type_string(shared[data]):
+            self.types[value] = shared[data]
 
     def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
         """Store the types of the values inside a node's subgraphs; ``proto`` is the same node after inference."""
+        self._take_bodies(node, proto, {})
+
+    def _take_bodies(self, node: ir.Node, proto: onnx.NodeProto, shared: dict[bytes, onnx.TypeProto]) -> None:
         for (_, sub), sub_proto in zip(attribute_graphs(node), bodies(proto), strict=True):
             for value, info in zip(sub.inputs, sub_proto.input, strict=True):
-                if type_string(info.type):
-                    self.types[value] = info.type
-            self._take(sub, sub_proto)
+                self._set_shared(value, info.type, shared)
+            self._take(sub, sub_proto, shared)
 
     # Types
 

@@ -68,22 +68,46 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     proto = weightless(frozen or model)
     if frozen is not None and proto is frozen.proto:
         proto = protos.copy(proto)
+    must_infer = full and not (frozen is not None and frozen.inferred)
     try:
         call_by_their_owner(proto)
         _spell_out(proto)
         typed = [v for v in proto.graph.input if v.type.tensor_type.elem_type]
         if shapeless := [v for v in chain(typed, proto.graph.output) if not _has_shape(v.type)]:
             # The checker needs a shape, ONNX Runtime does not: infer without one, then give the checker any shape.
-            if full:
+            if must_infer:
                 calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
             for value in shapeless:
                 value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, []))
-        calls.check_model(proto, full=full and not shapeless)
+        calls.check_model(proto)
+        if must_infer and not shapeless:
+            infer_strictly(proto, frozen)
     except ToolFailed as error:
         raise _blamed(error, proto) from None
     except OnnxError as error:
         return " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:3]) or type(error).__name__
     return ""
+
+
+def infer_strictly(proto: onnx.ModelProto, frozen: Frozen | None) -> None:
+    """Infer types and shapes as a full check of onnx does; ``frozen`` keeps the result for ``infer_shapes``.
+
+    The result is that of an inference which also follows the values of shape arithmetic.
+
+    Args:
+        proto: the weightless form of ``frozen``, or of a model without a frozen form.
+
+    Raises:
+        OnnxError: types or shapes contradict each other.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
+    """
+    try:
+        inferred = calls.infer_shapes(proto, check_type=True, strict=True)
+    except OnnxError:
+        calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
+    else:
+        if frozen is not None:
+            frozen.inferred[:] = [inferred]
 
 
 def demand_valid(model: ir.Model, source: Path, frozen: Frozen | None = None) -> None:
@@ -146,6 +170,11 @@ def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.Mode
         OnnxError: onnx refuses the model; with ``strict`` also where types or shapes contradict each other.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
+    if isinstance(model, Frozen) and model.inferred:
+        inferred, model.inferred[0] = model.inferred[0], None
+        if inferred is not None:
+            return inferred
+        strict = True  # the result is the same, and the worker's answer may still be cached
     proto = weightless(model)
     try:
         return calls.infer_shapes(proto, check_type=strict, strict=strict)

@@ -26,11 +26,14 @@ class Frozen:
 
     Attributes:
         complete: True if only initializers are references; False if tensor attributes are references too.
+        inferred: empty, until onnx's strict inference of the model succeeds; then its result, and ``None`` after the
+            first use of the result, which saves memory.
     """
 
     proto: onnx.ModelProto
     tensors: list[ir.TensorProtocol] = field(repr=False)
     complete: bool = True
+    inferred: list[onnx.ModelProto | None] = field(default_factory=list, repr=False, compare=False)
 
     def completed(self) -> Frozen:
         """Return the form in which only initializers are references: ``self``, or a new one if it is not complete."""
@@ -41,7 +44,7 @@ class Frozen:
             if (index := stub_index(tensor)) is not None:
                 tensor.Clear()
                 ir.serde.serialize_tensor_into(tensor, self.tensors[index])
-        return Frozen(proto, self.tensors)
+        return Frozen(proto, self.tensors, inferred=self.inferred)
 
     def same_as(self, other: Frozen) -> bool:
         """Return True if both have the same graph and the same tensor objects."""

@@ -38,7 +38,8 @@ def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     while stack:
         graph = stack.pop()
         yield graph
-        stack += [body for node in graph.node for body in bodies(node)]
+        # Most nodes have no attributes, and a generator for each of them costs more than the walk.
+        stack += [body for node in graph.node if node.attribute for body in bodies(node)]
 
 
 def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from contextlib import suppress
 
 import onnx
 import onnx_ir as ir
@@ -18,7 +19,7 @@ import onnx_ir as ir
 from dmlprep.core.errors import InputError
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.bounds import invalid
-from dmlprep.graph.model.checking import call_by_their_owner, infer_shapes, is_own, weightless
+from dmlprep.graph.model.checking import call_by_their_owner, infer_shapes, infer_strictly, is_own, weightless
 from dmlprep.graph.model.frozen import Frozen
 from dmlprep.graph.model.protos import bodies
 from dmlprep.graph.model.random_ops import draws
@@ -260,7 +261,8 @@ def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
         return []
     proto = protos.copy(weightless(frozen))
     call_by_their_owner(proto)
-    if _agrees(proto):
+    with suppress(OnnxError):
+        infer_strictly(proto, frozen)
         return []
     noted = {v.name: v.type for v in frozen.proto.graph.value_info}
     for value in proto.graph.value_info:  # of the copy
@@ -280,14 +282,6 @@ def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
     names = first_three(wrong)
     text = f"the file has shapes inside the graph that contradict its nodes ({names}): dmlprep uses inferred shapes"
     return [finding("DP018", f"{text}, as ONNX Runtime does", values=wrong[:100], count=len(wrong))]
-
-
-def _agrees(proto: onnx.ModelProto) -> bool:
-    try:
-        calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
-    except OnnxError:
-        return False
-    return True
 
 
 def _contradict(noted: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:

@@ -93,17 +93,17 @@ class Sources:
         return source if source.module or source.file else None
 
 
-def hand_on(model: ir.Model, before: onnx.ModelProto) -> None:
+def hand_on(model: ir.Model, before: onnx.ModelProto) -> bool:
     """Write source properties on nodes without them that a pass added; ``before`` is the model before the pass.
 
     A new node gets the source of the node in ``before`` that wrote the same output; none if that node had none. If no
     node wrote the output, it gets the source of a new node that reads it, of a node that it reads, or of any node that
-    reads it.
+    reads it. Returns whether a node got a source.
     """
     every = [node for graph in main_graphs(model) for node in graph]
     bare = [node for node in every if not _has_properties(node)]
     if not bare or (len(bare) == len(every) and not any(node.metadata_props for node in protos.nodes(before))):
-        return
+        return False
     wanted = {value.name for node in bare for value in node.outputs if value.name}
     earlier = (node for graph in protos.graphs(before) for node in graph.node)  # the main graph comes last
     olds = {name: node for node in earlier for name in node.output if name in wanted}
@@ -133,6 +133,7 @@ def hand_on(model: ir.Model, before: onnx.ModelProto) -> None:
             node.metadata_props[SCOPES] = repr([source.module, node.name or node.op_type])
             if source.file:
                 node.metadata_props[TRACE] = f'File "{source.file}", line {source.line}'
+    return any(new.values())
 
 
 def _has_properties(node: ir.Node) -> bool:

@@ -68,8 +68,14 @@ def main_graphs(model: ir.Model) -> Iterator[ir.Graph]:
 
 def nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Yield every node of every graph, subgraph and function."""
-    for _, graph in graphs(model):
-        yield from graph
+    tops: list[GraphLike] = [model.graph, *model.functions.values()]
+    for top in tops:
+        stack = [top]  # as in _below, without the paths
+        while stack:
+            graph = stack.pop()
+            yield from graph
+            inner = [sub for node in graph if node.attributes.data for _, sub in attribute_graphs(node)]
+            stack.extend(reversed(inner))
 
 
 def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:

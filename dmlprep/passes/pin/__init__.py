@@ -104,7 +104,8 @@ class PinPass(Pass[PinOptions]):
             text = dynamic[0] + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else "")
             fix = "pin the free dimensions; if a shape depends on data, remove require_static"
             raise ModelRefused(text, code="DP201", fix=fix)
-        return not before.same_as(model.snapshot())
+        context.after = model.snapshot()
+        return not before.same_as(context.after)
 
 
 def _way_out(model: ir.Model, settings: str) -> str:

@@ -18,12 +18,12 @@ from dmlprep.core.errors import ToolFailed
 from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
 
-def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
-    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``.
+def check_model(proto: onnx.ModelProto) -> None:
+    """Call ``onnx.checker.check_model`` without shape inference.
 
     It returns if the model is valid, and raises ``OnnxError`` otherwise.
     """
-    ask_once("check", _bytes(proto), b"%d" % full)
+    ask_once("check", _bytes(proto))
 
 
 def infer_shapes(

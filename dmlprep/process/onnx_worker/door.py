@@ -312,7 +312,10 @@ class Door:
         answer = self._answers.get(request)
         if answer is None:
             answer = self.ask(word, parts)
-            self._cached_bytes += sum(map(len, request)) + sum(map(len, answer))
+            nbytes = sum(map(len, request)) + sum(map(len, answer))
+            if nbytes > _CACHE_BYTES:
+                return answer
+            self._cached_bytes += nbytes
             if self._cached_bytes > _CACHE_BYTES:
                 self._cached_bytes, self._answers = 0, {}
             self._answers[request] = answer

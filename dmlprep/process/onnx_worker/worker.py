@@ -67,8 +67,8 @@ def write_frame(pipe: IO[bytes], parts: Sequence[bytes], head: bytes = b"") -> N
     pipe.flush()
 
 
-def _check(core: Any, model: bytes, full: bytes) -> list[bytes]:
-    core.checker.check_model(model, full == b"1", False, False)
+def _check(core: Any, model: bytes) -> list[bytes]:
+    core.checker.check_model(model, False, False, False)
     return []
 
 

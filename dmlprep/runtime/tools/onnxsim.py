@@ -59,7 +59,12 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
 
 
 def simplify(
-    proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20, merge_equal: bool = True
+    proto: onnx.ModelProto,
+    *,
+    time_limit: float = 600.0,
+    constant_bytes: int = 1 << 20,
+    merge_equal: bool = True,
+    drop_dead: bool = True,
 ) -> onnx.ModelProto:
     """Return a simplified copy of a model under 2 GiB. The result might be invalid: the caller must check it.
 
@@ -69,12 +74,14 @@ def simplify(
         time_limit: in seconds.
         constant_bytes: limit for the size of a constant that a node is folded into.
         merge_equal: merge nodes that look equal, which is wrong for nodes that draw random numbers.
+        drop_dead: remove unused nodes.
 
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed, exceeded its time or memory, or returned no valid model.
         OutputError: the disk with the temporary files is full.
     """
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
+    skipped = skipped if drop_dead else (*skipped, "eliminate_deadend")
     result = onnx.ModelProto()
     try:
         result.ParseFromString(_run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))

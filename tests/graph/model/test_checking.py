@@ -8,8 +8,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import MappedTensor, Model
 from dmlprep.graph.model.checking import check, infer_shapes, weightless
+from dmlprep.process.onnx_worker import calls, door
 from dmlprep.process.onnx_worker.door import OnnxError
 
 
@@ -74,3 +76,16 @@ def test_the_default_that_onnx_leaves_out_of_a_body_of_its_own() -> None:
     model = ir.from_proto(onnx.parser.parse_model(f"{text} {{ y = MeanVarianceNormalization (x) }}"))
     assert check(model) == ""
     assert not next(iter(model.graph)).attributes
+
+
+def test_one_inference_serves_opening_checking_and_knowing(mlp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = calls.ask_once, list[str]()
+    monkeypatch.setattr(calls, "ask_once", lambda word, *parts: asked.append(word) or ask(word, *parts))
+    model = Model.open(mlp_path)
+    assert check(model.ir, frozen=model.opened) == ""
+    known = Knowledge.swept(model.ir, model.opened)
+    assert asked == ["infer", "check"]
+    monkeypatch.setattr(door.shared, "ask", lambda *_: pytest.fail("the worker is asked again"))
+    assert known.types == Knowledge.swept(model.ir, model.opened).types
+    monkeypatch.undo()
+    assert known.types == Knowledge.swept(model.ir).types

@@ -194,3 +194,28 @@ def test_no_gain_is_no_change(tmp_path, monkeypatch):
     changed, context = simplify(model(tmp_path))
     assert not changed
     assert context.findings == []
+
+
+def test_with_many_subgraphs_unused_nodes_go_without_onnxsim(tmp_path, monkeypatch):
+    def body(name):
+        nodes = [helper.make_node("Relu", ["x"], [name]), helper.make_node("Neg", ["x"], [f"{name}_unused"])]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])])
+
+    ifs = [
+        helper.make_node("If", ["c"], [f"v{i}"], then_branch=body(f"a{i}"), else_branch=body(f"b{i}"))
+        for i in range(260)
+    ]
+    graph = helper.make_graph(
+        [*ifs, helper.make_node("Sum", [f"v{i}" for i in range(1, 260)], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]), helper.make_tensor_value_info("c", 9, [])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    run, asked = onnxsim.simplify, []
+    monkeypatch.setattr(onnxsim, "simplify", lambda proto, **more: asked.append(more) or run(proto, **more))
+    m = Model.open(tmp_path / "m.onnx")
+    changed, _ = simplify(m)
+    assert changed
+    assert (asked[0]["merge_equal"], asked[0]["drop_dead"]) == (False, False)
+    assert m.statistics().nodes == 259 * 3 + 1

@@ -50,7 +50,7 @@ def refused(model: onnx.ModelProto, limits: Limits = TIGHT) -> ToolFailed:
 
 def worker() -> int:
     """The number of the worker; it is started where it does not run."""
-    calls.check_model(GOOD, full=False)
+    calls.check_model(GOOD)
     process = door.shared.process
     assert process is not None
     return process.process.pid
@@ -243,11 +243,11 @@ def test_without_the_extension_module_by_itself_onnx_is_imported(monkeypatch: py
     door.end()
     folder = door.library_of_onnx()[1]
     monkeypatch.setattr(door, "library_of_onnx", lambda: ("", folder))
-    calls.check_model(GOOD, full=True)
+    calls.check_model(GOOD)
     door.end()
     monkeypatch.setattr(door, "library_of_onnx", lambda: ("", ""))
     with pytest.raises(CheckNotRun, match="onnx"):
-        calls.check_model(GOOD, full=True)
+        calls.check_model(GOOD)
     door.end()
 
 
