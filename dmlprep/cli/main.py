@@ -36,7 +36,7 @@ MOVED = {
 }
 """Words of a command line that people might try -> the command that does this."""
 
-_NEW_OBJECTS = 10_000
+_NEW_OBJECTS = 100_000
 """New objects after which Python's collector examines the youngest ones."""
 
 _SIGPIPE_EXIT = 141

@@ -19,6 +19,7 @@ from dmlprep.parity.trial import Trial
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 from dmlprep.record.aliases import Progress
 from dmlprep.runtime import SessionFailure, SessionOptions, another_release
+from dmlprep.runtime.types import NO_SPINNING
 
 
 def compare(
@@ -64,7 +65,8 @@ def compare(
         return nothing
     noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
     weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], chosen)
-    options = replace(session or SessionOptions(), time_limit=time_limit)
+    options = session or SessionOptions()
+    options = replace(options, time_limit=time_limit, config={**NO_SPINNING, **options.config})
 
     def run(asked: SessionOptions) -> _Answered:
         judge = Judge(reference.groups(), chosen, noise, weak, reference.judging_options.metric)

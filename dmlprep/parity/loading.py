@@ -17,13 +17,13 @@ from dmlprep.parity.trial import not_run
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
 from dmlprep.runtime.ort_messages import lacks_a_kernel
-from dmlprep.runtime.types import Optimization
+from dmlprep.runtime.types import NO_SPINNING, Optimization
 
 LOADS = Check("load", "cpu")
 
 _CONFIG = {
     "session.disable_prepacking": "1",
-    "session.intra_op.allow_spinning": "0",
+    **NO_SPINNING,
     "optimization.constant_folding_max_output_size_in_bytes": str(1 << 20),
 }
 """Settings of a session that only loads, and folds no large constants.

@@ -45,7 +45,7 @@ from dmlprep.portable.measure import ORDINARY_NOISE
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.record.aliases import Progress
 from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionFailure, SessionHost, SessionOptions, open_evaluator
-from dmlprep.runtime.types import Optimization
+from dmlprep.runtime.types import NO_SPINNING, Optimization
 
 _NOISE_SECONDS = 20.0
 """Longest run of the original, in seconds, for which its own noise is measured; that takes twice as long again."""
@@ -207,9 +207,8 @@ class Reference:
         return len(self._outputs[0]) if self._outputs else 0
 
     def _options(self, optimization: Optimization = "all") -> SessionOptions:
-        return SessionOptions(
-            optimization=optimization, time_limit=self._time_limit, model_bytes=self.model.stored_bytes
-        )
+        size = self.model.stored_bytes
+        return SessionOptions(optimization, time_limit=self._time_limit, model_bytes=size, config=NO_SPINNING)
 
     def _computed(self, progress: Progress, options: SessionOptions) -> list[dict[str, Array]]:
         all_outputs: list[dict[str, Array]] = []

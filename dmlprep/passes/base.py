@@ -56,7 +56,7 @@ class Context:
         findings: the findings of the step; the pass adds to them with ``report``.
         facts: numbers for the step's record, which the pass sets.
         before: a frozen copy of the model before the pass; ``None`` if the pipeline made none.
-        after: a frozen copy of the model after the pass, which a pass may set to save the pipeline's own.
+        after: the frozen form of the changed model, which a pass may set after its last change; it saves time.
         runner: runs models; ``None`` if the pipeline cannot run models.
         choose_opset: returns the opset at which the fewest nodes leave DirectML, if no operator is rewritten; ``None``
             if the pipeline predicts no placement. The arguments are those of ``on_cpu``.

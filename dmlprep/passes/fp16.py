@@ -134,7 +134,7 @@ class Fp16Pass(Pass[Fp16Options]):
         Raises:
             ModelRefused: no node became FP16 (DP406), or FP16 gains little (DP409).
         """
-        facts, gain = context.facts, gained(model)
+        facts, gain = context.facts, gained(model, context.after)
         if not holds_fp16(model):
             floats = any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs)
             code, text = "DP406", "no node became FP16: all of them stay in FP32" if floats else ""
@@ -197,7 +197,8 @@ class Fp16Pass(Pass[Fp16Options]):
         half = options.half_weights is True
         if options.islands == "auto":
             half = half or (options.half_weights == "auto" and shares_weights(model))
-            islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds, tried))
+            with model.held(None if inlined or lifts else context.before):
+                islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds, tried))
             if half and (islands.whole or not islands.met) and options.half_weights == "auto":
                 half = False
                 islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds, tried))
@@ -213,7 +214,7 @@ class Fp16Pass(Pass[Fp16Options]):
         else:
             done = run(model, keep, convert_anyway, half)
         context.findings += done.findings
-        facts = context.facts
+        facts, context.after = context.facts, done.frozen
         facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept_fp32, done.rules
         changed = done.changed if before is None else not model.snapshot().same_as(before)
         return changed or inlined

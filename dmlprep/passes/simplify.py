@@ -111,7 +111,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
                 merge_equal=few and not any(n.op_type in RANDOM for n in nodes(model.ir)),
                 drop_dead=few,
             )
-            result = Model(put_back(proto, extracted, model.ir), model.path)
+            result = Model(put_back(proto, extracted, model.ir), model.path, budget=work.budget)
             if not few:
                 remove_dead(result.ir)
         except ModelRefused as error:
@@ -124,13 +124,14 @@ class SimplifyPass(Pass[SimplifyOptions]):
             return self._undone(context, f"the result is larger: {sizes}")
         if (after.nodes, after.nbytes) >= (before.nodes, before.nbytes):
             return False
-        with model.held(context.before), result.held():
-            frozen = result.snapshot()
+        frozen = result.snapshot()
+        with model.held(context.before), result.held(frozen):
             wrong = _unlike(model, result) or check(result.ir, frozen=frozen)
             wrong = wrong or self._differs(model, result, context)
         if wrong:
             return self._undone(context, wrong)
-        model.ir, model.budget, context.after = result.ir, work.budget, frozen
+        model.become(result)
+        context.after = frozen
         return True
 
     def _undone(self, context: Context, why: str) -> bool:

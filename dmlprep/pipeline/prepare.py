@@ -40,7 +40,7 @@ from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import Proof, missing_device
 from dmlprep.pipeline.recipe import Plan
-from dmlprep.pipeline.runner import CpuRunner
+from dmlprep.pipeline.runner import LARGE, CpuRunner
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.portable.arrays import Array
@@ -326,7 +326,8 @@ def _run_steps(
             request.observer.step_started(step.name, index, len(plan.steps))
             context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)
             done = steps.run(step.name, step.pass_, context, step.options)
-            runner.release()
+            if done.bytes_after > LARGE:  # the next step often runs the same small model
+                runner.release()
             record.steps.append(done)
             request.observer.step_finished(done)
             if parity.cpu or parity.dml != "off":

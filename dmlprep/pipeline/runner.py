@@ -16,9 +16,9 @@ from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.record import REAL_INPUTS
 from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, SessionOptions, cpu_host, open_evaluator
-from dmlprep.runtime.types import Optimization
+from dmlprep.runtime.types import NO_SPINNING, Optimization
 
-_LARGE = 64 << 20
+LARGE = 64 << 20
 """Size of weights in bytes above which ONNX Runtime does not prepack them: that copies them, and rarely pays."""
 
 
@@ -107,9 +107,8 @@ class CpuRunner:
         written = write_out(model).model
         data = written.save_linked(path, frozen if written is model else None)
         try:
-            # Threads that spin while they wait cost more processor time than a few runs.
-            config = {DATA_FOLDER: str(data), "session.intra_op.allow_spinning": "0"}
-            if model.statistics().nbytes > _LARGE:
+            config = {DATA_FOLDER: str(data), **NO_SPINNING}
+            if sum(tensor.nbytes for tensor in frozen.tensors) > LARGE:
                 config["session.disable_prepacking"] = "1"
             linked = replace(options, config=config)
             self._session = self._loaded.enter_context(self._host.open(path, linked))

@@ -61,7 +61,7 @@ class Transactions:
         """
         before, counts = self._now or (self._model.snapshot(), self._model.statistics())
         self._now = None
-        context.before = before
+        context.before, context.after = before, None
         began = time.perf_counter()
         after = self._after(name, step, before, context)
         seconds = time.perf_counter() - began
@@ -112,7 +112,7 @@ class Transactions:
 
     def _held_to_contract(self, step: AnyPass, before: Frozen, changed: bool, context: Context) -> Frozen:
         model = self._model
-        now = context.after or model.snapshot()
+        now = (context.after if changed else None) or model.snapshot()
         if now.same_as(before) == changed:
             claim = "changed something" if changed else "changed nothing"
             raise InternalError(f"the pass reports that it {claim}, but that is wrong", fix="please report this")

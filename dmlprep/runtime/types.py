@@ -15,6 +15,9 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """Config key for the folder that external data paths are relative to. With it, the worker passes the model as bytes.
 ONNX Runtime reads the key only then; otherwise data files must be in the model's folder."""
 
+NO_SPINNING = {"session.intra_op.allow_spinning": "0"}
+"""Config of a session whose runs are not timed: threads that spin while they wait only cost processor time."""
+
 Dim = int | str | None
 """One dimension of a shape: a size, the name of a free dimension, or ``None`` if unknown."""
 

@@ -19,6 +19,7 @@ from dmlprep.parity import Reference, compare, emulation_candidate
 from dmlprep.passes.precision import emulate
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.record import Check, DeviceInfo, RunRecord
+from dmlprep.runtime import SessionHost, SessionOptions
 from tests.fixtures_index import fixture
 
 # The square passes 65504; its logarithm would be back in range.
@@ -181,6 +182,27 @@ def test_the_original_runs_once_for_all_verdicts(tmp_path: Path, monkeypatch: py
     record = _prepare(tmp_path, parity='fp16_emulation = "both"\nnoise = "off"')
     assert len(record.verdicts) == 3
     assert opened.count("source.onnx") == 1
+
+
+def test_a_small_model_stays_loaded_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five models: original, simplified (Gemm, for two steps), emulation, FP16, and the written file."""
+    opened: list[SessionOptions] = []
+    whole = SessionHost.open
+
+    def noted(self: SessionHost, path: Path, options: SessionOptions) -> Any:
+        opened.append(options)
+        return whole(self, path, options)
+
+    monkeypatch.setattr(SessionHost, "open", noted)
+    text = FINE.replace("y = Tanh(m)", "a = Add(m, b) y = Tanh(a)")
+    text = text.replace(" {", " <float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}> {")
+    source, recipe = _saved(text, tmp_path / "source.onnx"), tmp_path / "r.toml"
+    parity = '[parity]\ncpu = false\ndml = "off"\nfp16_emulation = "off"\n'
+    recipe.write_text(f'doc = "d"\n[step.simplify]\n[step.fp16]\nislands = "auto"\n{parity}')
+    record = dmlprep.prepare(source, out=tmp_path / "out", recipe=recipe)
+    assert [step.outcome for step in record.steps] == ["changed", "changed"]
+    assert len(opened) == 5
+    assert {options.config["session.intra_op.allow_spinning"] for options in opened} == {"0"}
 
 
 def test_its_own_noise_is_measured_once_for_all_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.passes import Context, Options, Pass, make_pass
 from dmlprep.pipeline.transaction import Transactions
+from tests.graph.model.sourced import write
 
 Change = Callable[[Model], bool]
 
@@ -219,3 +220,21 @@ def test_steps_in_a_row_begin_where_the_last_one_ended(tmp_path: Path, monkeypat
         steps.run("toy", _Toy(lambda m: bool(rename("four")(m)) and False), context)
     assert _first(model).name == "two"
     assert steps.run("toy", _Toy(rename("five")), context).outcome == "changed"
+
+
+def test_the_form_that_a_pass_took_is_dropped_where_its_nodes_get_sources(tmp_path: Path) -> None:
+    model, context = Model.open(write(tmp_path / "sourced.onnx")), Context(find_target())
+
+    def change(model: Model) -> bool:
+        for node in model.ir.graph:
+            node.metadata_props.clear()
+        _first(model).name = "new"
+        context.after = model.snapshot()
+        return True
+
+    steps = Transactions(model)
+    assert steps.run("toy", _Toy(change), context).outcome == "changed"
+    assert steps.frozen is not context.after
+    assert steps.frozen is not None
+    assert steps.frozen.same_as(model.snapshot())
+    assert any(node.metadata_props for node in steps.frozen.proto.graph.node)

@@ -12,7 +12,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import Target
-from dmlprep.graph.model import Model
+from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.texts import cast_target
 from dmlprep.graph.model.walk import label, nodes
@@ -40,6 +40,7 @@ class Converted:
         rules: name of a rule -> how many nodes it keeps in FP32.
         casts: number of Cast nodes between floating-point types in the result.
         findings: the changes to constants, and their losses (DP401, DP402, DP408).
+        frozen: the frozen form of the converted model; ``None`` if it was not changed.
     """
 
     changed: bool
@@ -47,6 +48,7 @@ class Converted:
     rules: dict[str, int] = field(default_factory=dict)
     casts: int = 0
     findings: list[Finding] = field(default_factory=list)
+    frozen: Frozen | None = None
 
 
 def convert(
@@ -89,7 +91,8 @@ def convert(
     findings = rescaled + _findings(plan)
     lower(plan.constants.masks)
     changed = rewrite(plan) or bool(rescaled or plan.constants.masks) or inlined
-    if changed and (fault := check(model.ir)):
+    frozen = model.snapshot() if changed else None
+    if changed and (fault := check(model.ir, frozen=frozen)):
         fix = "keep the named node in FP32, or leave the model in FP32"
         raise ModelRefused(f"the converted model is invalid: {fault}", code="DP403", fix=fix)
     kept_fp32 = {
@@ -98,7 +101,12 @@ def convert(
         if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
     }
     return Converted(
-        changed, kept_fp32, dict(Counter(one.rule for one in kept_fp32.values())), _count_casts(model.ir), findings
+        changed,
+        kept_fp32,
+        dict(Counter(one.rule for one in kept_fp32.values())),
+        _count_casts(model.ir),
+        findings,
+        frozen,
     )
 
 
