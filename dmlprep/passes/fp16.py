@@ -19,7 +19,8 @@ from dmlprep.graph.model.walk import label, nodes, nodes_by_path
 from dmlprep.metrics import holds_fp16
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.passes.precision.convert.converter import Converted, convert, inline_calls
+from dmlprep.passes.precision.convert.converter import Converted, convert, count_casts, inline_calls
+from dmlprep.passes.precision.convert.norms import write_norms
 from dmlprep.passes.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
 from dmlprep.passes.precision.convert.rewrite import shares_weights
 from dmlprep.passes.precision.convert.squares import sum_squares
@@ -122,6 +123,8 @@ class Fp16Pass(Pass[Fp16Options]):
             changed = self._own(model, context)
         else:
             changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
+        if write_norms(model):
+            changed, context.after, context.facts.casts = True, None, count_casts(model.ir)
         self._judge(model, context)
         return changed
 
@@ -334,6 +337,8 @@ class Fp16Pass(Pass[Fp16Options]):
             ("convert_*", _selection(options, "convert") != Selection()),
             ("islands", options.islands != "off"),
             ("lift", options.lift is True),
+            ("policy", options.policy != "balanced"),
+            ("half_weights", options.half_weights is True),
         ):
             if used:
                 fix = 'remove it (islands = "off"), or use engine = "own"'

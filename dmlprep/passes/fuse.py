@@ -11,6 +11,7 @@ from dmlprep.directml.targets.building import build
 from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Model
+from dmlprep.graph.rewriting.builder import remove_unread
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.fusions import Form, Match
@@ -100,23 +101,5 @@ def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared)
     write(form.op_type, match, Edit(graph, match.at.ir, names, model.budget), shared)
     model.ir.graph.opset_imports.setdefault(DOMAIN, 1)
     for giver in givers:
-        _remove(giver)
+        remove_unread(giver)
     return True
-
-
-def _remove(node: ir.Node) -> None:
-    """Remove a node whose outputs are unread, and then the nodes and initializers that only it read."""
-    stack = [node]
-    while stack:
-        last = stack.pop()
-        graph = last.graph
-        if not isinstance(graph, ir.Graph) or any(v.uses() or v.is_graph_output() for v in last.outputs):
-            continue
-        inputs = [v for v in last.inputs if v is not None]
-        read = [v for v in inputs if v.is_initializer()]
-        stack += [n for v in inputs if (n := v.producer()) is not None]
-        graph.remove(last, safe=True)
-        for value in read:
-            held = value.graph
-            if held is not None and not value.uses() and not value.is_graph_input() and not value.is_graph_output():
-                held.initializers.pop(value.name or "", None)

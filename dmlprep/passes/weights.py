@@ -48,7 +48,7 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         embeddings: tables from which Gather reads rows: unchanged (``keep``), or ``int8`` with a scale for each row.
         convolutions: weights of Conv and ConvTranspose: unchanged (``keep``), or ``int8`` with a scale for each output
             channel.
-        keep_nodes: names of MatMul, Gemm and convolution nodes that stay unchanged.
+        keep_nodes: names of MatMul, Gemm, convolution and Gather nodes that stay unchanged.
         keep_patterns: regular expressions; such nodes whose name matches stay unchanged.
         least: the smallest weight to round, in elements.
         search: ``auto`` searches for the nodes that must keep their weights so that the outputs meet ``tolerance``.
@@ -131,7 +131,7 @@ class WeightsPass(Pass[WeightsOptions]):
         if choice.convolutions:
             write_convolutions(model.ir, choice, done, model.budget)
         if self.options.embeddings == "int8":
-            write_rows(model.ir, self.options.least, done, model.budget)
+            write_rows(model.ir, choice, done, model.budget)
         return done
 
     def _sensitive(self, model: Model, context: Context, choice: Choice) -> dict[int, str]:

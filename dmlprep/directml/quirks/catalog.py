@@ -13,7 +13,7 @@ import msgspec
 from dmlprep.directml.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
-_MACHINERY = frozenset({"catalog", "declaring", "editing", "find", "page", "patterns", "quirk"})
+_MACHINERY = frozenset({"catalog", "declaring", "editing", "find", "layer_norms", "page", "patterns", "quirk"})
 """Modules of this folder that declare no quirk. Every other module declares one or more, as constants."""
 
 

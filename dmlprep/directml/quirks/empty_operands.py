@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from dmlprep.directml.quirks.declaring import DML_PROVIDER, MEASURED, Edit, NodeFacts, Quirk
 
@@ -91,10 +92,17 @@ QUIRK_PRODUCT = Quirk(
 def _matches_output(node: NodeFacts) -> str:
     """The reason, if an output of the node is an empty output of the model; empty otherwise.
 
-    At such an output, the provider stops copying outputs to the CPU.
+    At such an output, the provider stops copying outputs to the CPU. Outputs that are empty or constant need no copy.
     """
     empty = [v.name for v in node.outputs if v is not None and v.graph_output and v.size == 0]
-    return f"the output {empty[0]} is empty" if empty and not node.graph else ""
+    if not empty or node.graph or node.ir.graph is None or not any(_is_copied(v) for v in node.ir.graph.outputs):
+        return ""
+    return f"the output {empty[0]} is empty"
+
+
+def _is_copied(output: ir.Value) -> bool:
+    """Return whether a node computes an output that has elements, as far as its declared shape says."""
+    return not output.is_initializer() and (output.shape is None or 0 not in output.shape.dims)
 
 
 def _rewrite_output(facts: NodeFacts, edit: Edit) -> str:

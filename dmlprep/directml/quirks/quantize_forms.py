@@ -31,6 +31,7 @@ QUIRK = Quirk(
     matches=lambda node: (
         "" if node.input(2) is not None or node.since >= 21 else "no zero point, which only a fused graph allows"
     ),
+    fused=lambda nodes, partitions: [id(node) not in partitions for node in nodes],
     rewrite=_rewrite,
 )
 

@@ -53,8 +53,9 @@ class Quirk:
             between ``first`` and ``last`` are inferred.
         matches: returns a clause that explains why a node has the quirk; ``""`` if it does not; a ``Match`` if that is
             not certain. It sees nodes on any device; only matches on DirectML are reported.
-        fused: for a quirk in fused graphs only. It returns for each node that ``matches`` found in one graph whether
-            the quirk takes effect. The second argument maps each node's ``id(node)`` to the number of its fused graph.
+        fused: for a quirk that depends on fused graphs. It returns for each node that ``matches`` found in one graph
+            whether the quirk takes effect. The second argument maps ``id(node)`` to the number of the node's fused
+            graph, if it is in one.
             The clause of a returned ``Match`` is added to the reason.
         rewrite: replaces the node by an equal form and returns ``""``. Otherwise it returns the reason, and the graph
             computes the same as before. It raises ``ModelRefused`` (DP014) if new constants exceed the model's budget.

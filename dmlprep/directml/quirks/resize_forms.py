@@ -6,6 +6,7 @@ Coordinates are computed in FP32 as in ONNX's text of Resize and in ONNX Runtime
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +97,19 @@ def _shrinks(node: NodeFacts) -> Match | None:
 def _crops_axes(node: NodeFacts) -> str:
     place = node.attribute("coordinate_transformation_mode", "half_pixel")
     return "tf_crop_and_resize with axes" if place == "tf_crop_and_resize" and node.has("axes") else ""
+
+
+def _has_unused_region(node: NodeFacts) -> str:
+    """The reason, if a Resize has axes and a region (input roi) that its mode does not use; empty otherwise."""
+    roi, place = node.input(1), node.attribute("coordinate_transformation_mode", "half_pixel")
+    unused = roi is not None and roi.size != 0 and place != "tf_crop_and_resize" and node.has("axes")
+    return f"a region with {place} and axes" if unused else ""
+
+
+def _without_region(facts: NodeFacts, edit: Edit) -> str:
+    """Remove the region, which the mode does not use."""
+    edit.set_input(1, None)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -295,12 +309,27 @@ RESIZE_FORMS = Quirk(
 RESIZE_CROP_AXES = Quirk(
     id="resize-crop-axes",
     code="DP613",
-    title="Resize that crops, with axes",
+    title="Resize with axes and a region",
     ops=("Resize",),
     outcome="crash",
     first="1.19",
     matches=_crops_axes,
     rewrite=_rewrite,
+)
+
+
+def _fails(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | Match]:
+    """A match that is not certain for each fused node with sizes: measured, some are right, and some crash."""
+    unsure = Match(" in a fused graph", sure=False)
+    return [unsure if id(n) in partitions and n.input(3) is not None else True for n in nodes]
+
+
+RESIZE_REGION = replace(
+    RESIZE_CROP_AXES,
+    id="resize-region",
+    matches=_has_unused_region,
+    fused=_fails,
+    rewrite=_without_region,
 )
 
 RESIZE_BEFORE_11 = replace(

@@ -178,5 +178,23 @@ def replace_value(old: ir.Value, new: ir.Value, rename: str, new_nodes: Sequence
         insert_behind(old, new_nodes)
 
 
+def remove_unread(node: ir.Node) -> None:
+    """Remove a node if its outputs are unread, and then the nodes and initializers that only it read."""
+    stack = [node]
+    while stack:
+        last = stack.pop()
+        graph = last.graph
+        if not isinstance(graph, ir.Graph) or any(v.uses() or v.is_graph_output() for v in last.outputs):
+            continue
+        inputs = [v for v in last.inputs if v is not None]
+        read = [v for v in inputs if v.is_initializer()]
+        stack += [n for v in inputs if (n := v.producer()) is not None]
+        graph.remove(last, safe=True)
+        for value in read:
+            held = value.graph
+            if held is not None and not value.uses() and not value.is_graph_input() and not value.is_graph_output():
+                held.initializers.pop(value.name or "", None)
+
+
 def _copied(shape: ir.Shape | None) -> ir.Shape | None:
     return shape.copy() if shape is not None else None

@@ -15,7 +15,7 @@ __all__ = ["I64", "U8", "Array", "B", "Case", "F", "case", "integers", "node", "
 Array = np.ndarray[Any, Any]
 
 
-_MISREAD = {"norm-keepdims", "pad-before-maxpool"}
+_MISREAD = {"norm-keepdims", "norm-types", "pad-before-maxpool"}
 """Quirks whose forms ONNX Runtime fuses into another function on the CPU, too: at least 1.24.4 does."""
 
 

@@ -177,15 +177,6 @@ _WITH_VALUES: list[Case] = [
         unfused=True,
     ),
     case(
-        "quantize-zero-point",
-        [node("QuantizeLinear", ["x", "s"], ["q"], name="n"), node("DequantizeLinear", ["q", "s"], ["y"], name="m")],
-        {"x": np.abs(_QX)},
-        {"y": (F, [2, 3, 4, 5])},
-        {"s": np.array(0.1, np.float32)},
-        13,
-        unfused=True,
-    ),
-    case(
         "logsumexp-range",
         [node("ReduceLogSumExp", ["x"], ["y"], name="n", axes=[1], keepdims=0)],
         {"x": np.array([[99, 100], [-120, -121], [-np.inf, -np.inf], [np.inf, 1]], np.float32)},

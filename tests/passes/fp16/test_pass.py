@@ -69,6 +69,8 @@ def test_the_borrowed_engine_reports_what_it_loses():
         ({"engine": "onnxconverter-common", "keep_io": ["x"]}, "all inputs and outputs"),
         ({"engine": "onnxconverter-common", "convert_operators": ["Relu"]}, "does not support it"),
         ({"engine": "onnxconverter-common", "islands": "auto"}, "does not support it"),
+        ({"engine": "onnxconverter-common", "policy": "safe"}, "does not support it"),
+        ({"engine": "onnxconverter-common", "half_weights": True}, "does not support it"),
         ({"keep_ops": []}, "unknown field 'keep_ops'"),
         ({"policy": "brave"}, "Invalid enum value"),
         ({"keep_operators": ["Softmaxx"]}, "ONNX has no operator 'Softmaxx'"),

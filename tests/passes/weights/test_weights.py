@@ -157,6 +157,15 @@ def test_rows_of_embeddings_in_8_bits(kind: int, tied: bool, tmp_path: Path) -> 
     assert compare(source, target, tolerance="rel:0.03").outcome == "passed"
 
 
+@pytest.mark.parametrize("options", [{"keep_nodes": ["embed"]}, {"keep_patterns": ["^emb"]}])
+def test_a_gather_that_the_user_keeps_reads_its_table_unchanged(options: dict[str, object], tmp_path: Path) -> None:
+    model = Model.open(decoder(tmp_path / "m.onnx"))
+    context = run(model, {"embeddings": "int8", **options})
+    assert context.facts.tables == 0
+    assert "table" in model.ir.graph.initializers
+    assert any("embed: " in f.message for f in context.findings if f.code == "DP417")
+
+
 def test_the_shapes_that_rows_declare_are_those_that_onnx_infers(tmp_path: Path) -> None:
     proto = onnx.shape_inference.infer_shapes(onnx.load(decoder(tmp_path / "m.onnx")))
     model = Model(ir.from_proto(proto))

@@ -104,7 +104,7 @@ def convert(
         changed,
         kept_fp32,
         dict(Counter(one.rule for one in kept_fp32.values())),
-        _count_casts(model.ir),
+        count_casts(model.ir),
         findings,
         frozen,
     )
@@ -118,7 +118,8 @@ def _refuse_unknown(view: View) -> None:
             raise ModelRefused(what, where=label(node), code="DP403", fix=fix)
 
 
-def _count_casts(model: ir.Model) -> int:
+def count_casts(model: ir.Model) -> int:
+    """Return the number of Cast nodes between floating-point types."""
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
     casts = [n for n in nodes(model) if n.op_type == "Cast" and not n.domain and cast_target(n) in floats]
     return sum(v is not None and (v.dtype is None or v.dtype.is_floating_point()) for n in casts for v in n.inputs[:1])

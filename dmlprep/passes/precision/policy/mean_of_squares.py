@@ -30,47 +30,55 @@ def find(view: View, fault: PrecisionFault) -> NodeReasons:
             yield mean, "the mean of squares: values above 255 overflow FP16"
             root = list(to_the_root(view, mean.outputs[0]))
             yield from root
-            for other in _layer_norm(view, node, {n for n, _ in root}):
+            for other in _layer_norm(view, node, mean, {n for n, _ in root}):
                 yield other, "a part of a layer normalization with a mean of squares; ONNX Runtime fuses it in one type"
 
 
-def _layer_norm(view: View, square: ir.Node, root: set[ir.Node]) -> list[ir.Node]:
+def _layer_norm(view: View, square: ir.Node, variance: ir.Node, root: set[ir.Node]) -> list[ir.Node]:
     """Return the other nodes of the layer normalization with a square: ``(x - mean(x)) / root * scale + bias``.
 
-    Empty if ONNX Runtime does not fuse it: the mean is not over the last axis, or scale and bias are no vectors. Also
-    empty from opset 17 on. There ONNX Runtime 1.30 fuses the Cast before the mean too, and then refuses the types.
+    Empty if ONNX Runtime does not fuse it: the square is not a Pow, a mean is not over the last axis, or scale and
+    bias are not vectors. From opset 17 on, ``write_norms`` writes it as one node if ONNX Runtime would fuse it with two
+    types. So it is also empty there if scale and bias do not have the known size of the last axis.
     """
-    if view.model.opset_imports.get("", _FIRST_LAYER_NORM) >= _FIRST_LAYER_NORM:
-        return []
     value = square.inputs[0]
     sub = value.producer() if value is not None else None
     mean = sub.inputs[1].producer() if sub is not None and sub.op_type == "Sub" and sub.inputs[1] is not None else None
-    if mean is None or mean.op_type != "ReduceMean" or not _over_last_axis(mean):
+    shape = mean.inputs[0].shape if mean is not None and mean.inputs[0] is not None else None
+    if mean is None or square.op_type != "Pow" or not all(_is_mean_of_rows(view, n, shape) for n in (mean, variance)):
         return []
     subs = list(mean.outputs[0].consumers())
     if any(n.op_type != "Sub" or n.inputs[0] is not mean.inputs[0] for n in subs):
         return []
+    needs_size = view.model.opset_imports.get("", _FIRST_LAYER_NORM) >= _FIRST_LAYER_NORM
+    size = shape[-1] if shape else None
     for div in (n for sub in subs for n in sub.outputs[0].consumers() if n.op_type == "Div"):
-        mul = _only_reader(view, div, "Mul")
-        add = _only_reader(view, mul, "Add") if mul is not None else None
-        if add is not None and mul is not None and div.inputs[1] is not None and div.inputs[1].producer() in root:
+        mul = _only_reader(div, "Mul")
+        add = _only_reader(mul, "Add") if mul is not None else None
+        if add is None or mul is None or div.inputs[1] is None or div.inputs[1].producer() not in root:
+            continue
+        sizes = [_vector(view, n) for n in (mul, add)]
+        if None not in sizes and (not needs_size or sizes == [size, size]):
             return [mean, *subs, div, mul, add]
     return []
 
 
-def _over_last_axis(mean: ir.Node) -> bool:
-    """Return whether a ReduceMean below opset 18 keeps the rank and reduces only the last axis."""
-    axes = mean.attributes.get("axes")
-    at = list(axes.as_ints()) if axes is not None else []
-    shape = mean.inputs[0].shape if mean.inputs[0] is not None else None
-    last = at == [-1] or (shape is not None and at == [len(shape) - 1])
-    return last and mean.attributes.get_int("keepdims", 1) == 1
+def _is_mean_of_rows(view: View, mean: ir.Node, shape: ir.Shape | None) -> bool:
+    """Return whether a node is a ReduceMean that keeps the rank and reduces only the last axis of data of a shape."""
+    stored = view.constant(mean.inputs[1]) if len(mean.inputs) > 1 else None
+    at = [int(a) for a in stored.numpy().reshape(-1)] if stored is not None else mean.attributes.get_ints("axes")
+    last = at is not None and (list(at) == [-1] or (shape is not None and list(at) == [len(shape) - 1]))
+    return mean.op_type == "ReduceMean" and last and mean.attributes.get_int("keepdims", 1) == 1
 
 
-def _only_reader(view: View, node: ir.Node, op_type: str) -> ir.Node | None:
-    """Return the only reader of a node, if it is an ``op_type`` with a constant vector; otherwise ``None``."""
+def _only_reader(node: ir.Node, op_type: str) -> ir.Node | None:
+    """Return the only reader of a node, if it is an ``op_type``; ``None`` otherwise, or if an output is in between."""
     readers = list(node.outputs[0].consumers())
-    if len(readers) != 1 or readers[0].op_type != op_type or node.outputs[0].is_graph_output():
-        return None
-    constants = [view.constant(v) for v in readers[0].inputs]
-    return readers[0] if any(t is not None and len(t.shape) == 1 for t in constants) else None
+    one = len(readers) == 1 and readers[0].op_type == op_type and not node.outputs[0].is_graph_output()
+    return readers[0] if one else None
+
+
+def _vector(view: View, node: ir.Node) -> int | None:
+    """Return the size of a constant vector that a node reads; ``None`` if it reads none."""
+    tensors = [t for v in node.inputs if (t := view.constant(v)) is not None and len(t.shape) == 1]
+    return tensors[-1].size if tensors else None

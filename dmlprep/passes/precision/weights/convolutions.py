@@ -108,11 +108,8 @@ def _write(conv: _Convolution, parts: tuple[ir.Value, ...], edit: Edit) -> None:
     edit.set_input(1, wide)
 
 
-def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
-    """Rewrite each Gather of rows of a large constant table in place, with a table of 8 bits; report in ``done``.
-
-    ``least``: the smallest table to rewrite, in elements.
-    """
+def write_rows(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
+    """Rewrite each Gather of rows of a large constant table in place, with a table of 8 bits; report in ``done``."""
     writing = Writing(model, done, budget)
     for graph in main_graphs(model):
         for node in list(graph):
@@ -121,7 +118,10 @@ def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
             if table is None or tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) != 2:
                 continue
             narrow = int(tensor.shape.numpy()[1]) < _NARROWEST
-            if node.attributes.get_int("axis", 0) not in (0, -2) or int(tensor.size) < least or narrow:
+            if node.attributes.get_int("axis", 0) not in (0, -2) or int(tensor.size) < choice.least or narrow:
+                continue
+            if why := choice.keep.get(id(node), ""):
+                done.unchanged[label(node)] = why
                 continue
             numbers, scales = writing.parts(id(tensor), node, table, tensor, partial(_row_parts, tensor))
             _write_row(node, tensor.dtype, numbers, scales, writing.at(node))
@@ -130,7 +130,7 @@ def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
 
 
 def _row_parts(tensor: ir.TensorProtocol, edit: Edit) -> tuple[ir.Value, ...]:
-    whole = Slices(tensor, 0, 'set embeddings = "keep", or fix the table')
+    whole = Slices(tensor, 0, "list its node in keep_nodes, or fix the table")
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales", (whole.count, 1))
     return edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales")
 
