@@ -41,7 +41,7 @@ def _outcome(record: RunRecord) -> object:
         record.exit_code,
         [(verdict.check, verdict.outcome, verdict.decides, verdict.ended) for verdict in record.verdicts],
         [(one.code, one.severity) for one in record.all_findings()],
-        (error.code, error.fix) if error is not None else None,
+        (error.code, bool(error.fix)) if error is not None else None,
         headline(record).level,
         headline(record).text.partition(", worst error")[0] if error is None else "",
     )
