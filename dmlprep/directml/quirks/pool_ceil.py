@@ -1,4 +1,4 @@
-"""Pooling with ceil_mode: a window that starts in the padding, and an average that counts padding."""
+"""Pooling with ceil_mode: a kernel that is too long, a window that starts in the padding, an average with padding."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ class _Axis(NamedTuple):
     after: int
 
     @property
+    def padded(self) -> int:
+        """The size of the input with both pads."""
+        return self.size + self.before + self.after
+
+    @property
     def ceiled(self) -> int:
         """The number of windows, including those that start in the padding."""
-        return ceil((self.size + self.before + self.after - self.reach) / self.stride) + 1
+        return ceil((self.padded - self.reach) / self.stride) + 1
 
     @property
     def out(self) -> int:
@@ -49,6 +54,14 @@ def _geometry(node: NodeFacts) -> list[_Axis] | None:
     return [_Axis(spatial[i], reach[i], strides[i], pads[i], pads[i + count]) for i in range(count)]
 
 
+def _too_long(node: NodeFacts) -> str:
+    axes = _geometry(node) if node.attribute("ceil_mode", 0) else None
+    if axes is None or any(axis.out < 1 for axis in axes):
+        return ""  # ONNX Runtime refuses a negative size
+    long = next((index for index, axis in enumerate(axes, 2) if axis.reach > axis.padded), 0)
+    return f"ceil_mode: the kernel of axis {long} is longer than the padded input" if long else ""
+
+
 def _starts_in_padding(node: NodeFacts) -> str:
     axes = _geometry(node) if node.attribute("ceil_mode", 0) else None
     for index, axis in enumerate(axes or (), 2):
@@ -61,9 +74,25 @@ def _counts_padding(node: NodeFacts) -> str:
     if not node.attribute("ceil_mode", 0) or not node.attribute("count_include_pad", 0):
         return ""
     axes = _geometry(node)
-    if axes is not None and all((a.out - 1) * a.stride + a.reach <= a.size + a.before + a.after for a in axes):
+    if axes is not None and all((a.out - 1) * a.stride + a.reach <= a.padded for a in axes):
         return ""  # no window reaches beyond the padding: ceil and floor are the same
+    if _too_long(node):
+        return ""  # pool-kernel comes first
     return "ceil_mode with count_include_pad"
+
+
+def _rewrite_kernel(facts: NodeFacts, edit: Edit) -> str:
+    """Write a kernel as long as the padded input: ONNX Runtime and PyTorch ignore the elements beyond."""
+    axes = _geometry(facts) or []
+    kernel, dilations = list(facts.attribute("kernel_shape")), facts.attribute("dilations", [1] * len(axes))
+    for index, (axis, dilation) in enumerate(zip(axes, dilations, strict=True)):
+        if axis.reach > axis.padded:
+            kernel[index], rest = (axis.padded - 1) // dilation + 1, (axis.padded - 1) % dilation
+            if rest or max(axis.before, axis.after) >= kernel[index]:
+                return "its dilations allow no kernel as long as its padded input"
+    edit.set("kernel_shape", kernel)
+    edit.correct_shape(edit.output, [*facts.required().dims[:2], *(axis.out for axis in axes)])
+    return ""
 
 
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
@@ -110,8 +139,6 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     x = facts.required()
     if x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"
-    if any(a.size + a.before + a.after < a.reach for a in axes):
-        return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
     pads = _floor_pads(facts)
     if isinstance(pads, str):
         return pads
@@ -145,11 +172,20 @@ def _data_part(axis: _Axis, kernel: int) -> NDArray[np.float64]:
     return np.asarray((below(axis.size) - below(0)) / below(axis.size + axis.after), np.float64)
 
 
+POOL_KERNEL = Quirk(
+    id="pool-kernel",
+    code="DP626",
+    title="pooling window beyond the input",
+    ops=("MaxPool", "AveragePool", "LpPool"),
+    outcome="create fails",
+    matches=_too_long,
+    rewrite=_rewrite_kernel,
+)
 POOL_CEIL_EARLY = Quirk(
     id="pool-ceil",
     code="DP626",
-    title="pooling window that starts in the padding",
-    ops=("MaxPool", "AveragePool", "LpPool"),
+    title=POOL_KERNEL.title,
+    ops=POOL_KERNEL.ops,
     outcome="create fails",
     last="1.20",
     sources=("measured on onnxruntime-directml 1.20.1 with DirectML 1.15.2",),

@@ -230,6 +230,12 @@ REFUSED = {
         17,
         "has free sizes",
     ),
+    "a dilated kernel that ends within the padded input": (
+        "g (float[1,1,8,8] x) => (float[1,1,1,1] y) { "
+        "y = MaxPool <ceil_mode = 1, dilations = [2, 1], kernel_shape = [5, 8], strides = [2, 8]> (x) }",
+        17,
+        "allow no kernel",
+    ),
 }
 
 

@@ -46,16 +46,17 @@ def data(*dims: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(3).standard_normal(dims).astype(np.float32)
 
 
-@given(size=st.tuples(SMALL, SMALL), kernel=st.integers(1, 4), stride=st.integers(1, 4), draw=st.data())
+@given(size=st.tuples(SMALL, SMALL), kernel=st.integers(1, 9), stride=st.integers(1, 9), draw=st.data())
 @FEW
 def test_pooling(size: tuple[int, int], kernel: int, stride: int, draw: st.DataObject) -> None:
     pads = draw.draw(st.lists(st.integers(0, kernel - 1), min_size=4, max_size=4))
     op = draw.draw(st.sampled_from(["MaxPool", "AveragePool"]))
-    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, ceil_mode=1)
-    same(model(node, data(1, 2, *size), {}, 17), data(1, 2, *size), 1e-6)
+    more = {"dilations": draw.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2)), "pads": pads, "ceil_mode": 1}
+    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[kernel] * 2, strides=[stride] * 2, **more)
+    same(model(node, data(1, 2, *size), {}, 19), data(1, 2, *size), 1e-6)
 
 
-@given(size=st.tuples(SMALL, SMALL), kernel=st.integers(1, 4), stride=st.integers(1, 4), draw=st.data())
+@given(size=st.tuples(SMALL, SMALL), kernel=st.integers(1, 9), stride=st.integers(1, 9), draw=st.data())
 @FEW
 def test_average_that_counts_padding(size: tuple[int, int], kernel: int, stride: int, draw: st.DataObject) -> None:
     pads = [draw.draw(st.integers(0, kernel - 1))] * 4
