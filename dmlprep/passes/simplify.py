@@ -11,7 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.building import build
 from dmlprep.graph.analysis.equivalence import compute_the_same
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.segments import run_segments
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.checking import check
@@ -37,6 +40,9 @@ GROWTH = 1.05
 SHARE = 0.02
 """Size limit of a folded constant, as a share of the size of the model's tensors."""
 
+SHARE_ON_CPU = 0.25
+"""Limit on the growth of tensors by folded weights, whose results the CPU would compute in each run, and copy."""
+
 _BOUND = TOLERANCES["fp32-cpu"]
 
 _DRAWN_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
@@ -59,7 +65,8 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
     Attributes:
         time_limit: time limit of onnxsim in seconds.
         constant_kib: size limit of a folded constant in KiB; 2 % of the size of the model's tensors is another limit. A
-            chain of nodes may be folded into a larger constant if that replaces weights with more bytes.
+            chain of nodes may be folded into a larger constant if that replaces weights with more bytes, or if
+            DirectML has no kernel for a node of the chain.
         feeds: number of feeds (sets of inputs) on which outputs are compared.
         drop_unread: remove initializers that no node of the original model reads; by default they stay.
     """
@@ -83,8 +90,8 @@ class SimplifyPass(Pass[SimplifyOptions]):
         """Simplify ``model`` in place, and return whether it changed.
 
         If onnxsim fails, or its result is over 5 % larger, invalid or computes something else, the result is dropped
-        and the reason reported (DP301). Any other result with more nodes, or with as many nodes and no fewer bytes, is
-        dropped without a report.
+        and the reason reported (DP301). Constants that the CPU would compute do not count as growth. Any other result
+        with more nodes, or with as many nodes and no fewer bytes, is dropped without a report.
 
         Raises:
             InputError: a user's feed does not fit the model.
@@ -98,8 +105,11 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def _simplified(self, model: Model, context: Context) -> bool:
         before, work = model.statistics(), model.copy(context.before)
         limit = min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE)))
+        added = 0
         if context.runner is not None:
-            fold_chains(work, context.runner, limit)
+            slow = partial(_without_kernel, work.ir, context.target)
+            slow_limit = int(before.nbytes * SHARE_ON_CPU)
+            added = fold_chains(work, context.runner, limit, slow=slow, slow_limit=slow_limit)
         try:
             extracted = take_out(work.ir)
             # onnxsim unrolls Loops, and must then remove unused nodes itself.
@@ -119,7 +129,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         after = result.statistics()
         context.facts.nodes = before.nodes, after.nodes
         context.facts.bytes = before.nbytes, after.nbytes
-        if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + _SLACK_BYTES:
+        if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + added + _SLACK_BYTES:
             sizes = f"{before.nodes} to {after.nodes} nodes, {before.nbytes} to {after.nbytes} bytes of tensors"
             return self._undone(context, f"the result is larger: {sizes}")
         if (after.nodes, after.nbytes) >= (before.nodes, before.nbytes):
@@ -182,6 +192,13 @@ class SimplifyPass(Pass[SimplifyOptions]):
             worst = max([worst, *(m.max_rel for m in comparisons)])
         context.facts.guard_on_values = f"{verdict} on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
+
+
+def _without_kernel(model: ir.Model, target: Target, known: Knowledge) -> set[ir.Node]:
+    """Return the nodes of the main graph for which DirectML has no kernel; none if the target's kernels are unknown."""
+    if target.opset_only:
+        return set()
+    return {node.ir for node in build(model, known).nodes if target.support(node).provider != "dml"}
 
 
 def silence(model: ir.Model) -> bool:

@@ -7,7 +7,7 @@ no node into more than ``constant_kib``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -37,8 +37,9 @@ _EXCLUDED = RANDOM | {"Constant", "DequantizeLinear", "QuantizeLinear"}
 class _Chains:
     """The nodes of the main graph that compute from constants alone, and the values that are worth folding."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, slow: Callable[[Knowledge], set[ir.Node]]) -> None:
         self.model = model
+        self.find_slow = slow
         self.nodes: dict[ir.Node, int] = {}
         for place, node in enumerate(model.graph):
             plain = not node.domain and node.op_type not in _EXCLUDED and not any(True for _ in attribute_graphs(node))
@@ -49,6 +50,15 @@ class _Chains:
     @cached_property
     def known(self) -> Knowledge:
         return Knowledge.swept(self.model)
+
+    @cached_property
+    def slow(self) -> set[ir.Value]:
+        """The results of chains that contain a slow node."""
+        nodes, results = self.find_slow(self.known), set[ir.Value]()
+        for node in self.nodes:
+            if node in nodes or any(v in results for v in node.inputs):
+                results.update(node.outputs)
+        return results
 
     def is_start(self, value: ir.Value) -> bool:
         return constant_of(value, self.model.ir_version) is not None
@@ -80,17 +90,17 @@ class _Chains:
                 stack += [v.producer() for v in node.inputs if v is not None]
         return sorted(behind, key=self.nodes.__getitem__, reverse=True)
 
-    def worth(self, ends: list[ir.Value], limit: int) -> bool:
-        """Return whether to fold the values ``ends`` into constants.
+    def growth(self, ends: list[ir.Value], limit: int, most: int) -> int | None:
+        """Return the bytes that the file grows by if the values ``ends`` become constants; ``None`` to fold nothing.
 
-        If their chain reads weights, ``ends`` together must be smaller than the weights that become unused. Otherwise
-        each end must have at most ``limit`` bytes, and an intermediate value more than that; the file may then grow.
-        False for graph outputs, for more than ``_MOST_NODES`` nodes, and if a value exceeds ``_LARGEST_LINK`` or has an
-        unknown size.
+        If their chain reads weights, ``ends`` together must be smaller than the weights that become unused, or at most
+        ``most`` bytes larger if all ``ends`` depend on slow nodes. Otherwise each end must have at most ``limit``
+        bytes, and an intermediate value more than that. ``None`` for graph outputs, for more than ``_MOST_NODES``
+        nodes, and if a value exceeds ``_LARGEST_LINK`` or has an unknown size.
         """
         cone = self.cone(ends)
         if not ends or len(cone) > _MOST_NODES or any(v.is_graph_output() for v in ends):
-            return False
+            return None
         dead: set[ir.Node] = set()
         for node in cone:
             if all(
@@ -102,49 +112,62 @@ class _Chains:
         freed = [v for v in weights if not v.is_graph_output() and all(user in dead for user, _ in v.uses())]
         sizes, links = ([self.nbytes(v) for v in vs] for vs in (ends, [v for node in cone for v in node.outputs]))
         if max(links) > _LARGEST_LINK:
-            return False
-        return sum(sizes) < sum(map(self.nbytes, freed)) if weights else max(sizes) <= limit < max(links)
+            return None
+        grown = sum(sizes) - sum(map(self.nbytes, freed))
+        if weights:
+            return grown if grown < 0 or (grown <= most and self.slow.issuperset(ends)) else None
+        return 0 if max(sizes) <= limit < max(links) else None
 
     def ends(self) -> list[list[ir.Value]]:
-        """Return the groups of values to try to fold: first all ends of chains together, then each value by itself.
+        """Return the groups of values to try to fold: all ends of chains, those with slow nodes, then single values.
 
         Single values come in reverse graph order.
         """
         values = [v for node in reversed(self.nodes) for v in node.outputs]
         outer = [v for v in values if any(user not in self.nodes for user, _ in v.uses())][: _MOST_NODES + 1]
-        return [outer, *([v] for v in values if v.uses())]
+        return [outer, [v for v in outer if v in self.slow], *([v] for v in values if v.uses())]
 
 
-def fold_chains(model: Model, runner: Runner, limit: int) -> None:
-    """Replace chains of constants by their results, in place, where ``_Chains.worth`` allows it.
+def fold_chains(
+    model: Model, runner: Runner, limit: int, *, slow: Callable[[Knowledge], set[ir.Node]], slow_limit: int
+) -> int:
+    """Replace chains of constants by their results, in place, where ``_Chains.growth`` allows it.
 
     A chain also stays if its results exceed the model's budget or ``_ROOM``, or if ``runner`` cannot compute them.
 
     Args:
         runner: computes the results.
         limit: most bytes of a result if the chain reads no weights, but only has intermediate values larger than that.
+        slow: returns the nodes that are worth a larger file.
+        slow_limit: most bytes that all chains with slow nodes together may add to the file.
+
+    Returns:
+        the bytes that chains with slow nodes added.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    chains, names, room = _Chains(model.ir), Names(model.ir), _ROOM
+    chains, names, room, added = _Chains(model.ir, slow), Names(model.ir), _ROOM, 0
     folded: set[ir.Node] = set()
     for ends in chains.ends() if chains.nodes else ():
         cone, nbytes = set(chains.cone(ends)), sum(map(chains.nbytes, ends))
-        if cone & folded or nbytes > room or not model.budget.affords(nbytes) or not chains.worth(ends, limit):
+        if cone & folded or nbytes > room or not model.budget.affords(nbytes):
+            continue
+        if (growth := chains.growth(ends, limit, slow_limit - added)) is None:
             continue
         folded |= cone
         arrays = _computed(model, ends, runner)
         if [(a.nbytes, a.dtype) for a in arrays] != [(chains.nbytes(v), chains.numpy_type(v)) for v in ends]:
             continue
         model.budget.spend(nbytes, what="folded chains of constants", where="")
-        room -= nbytes
+        room, added = room - nbytes, added + max(0, growth)
         for value, array in zip(ends, arrays, strict=True):
             name = value.name or ""
             value.name = names.value(f"{name}_before")
             move_readers(value, as_initializer(model.ir.graph, ir.Value(name=name), ir.Tensor(array, name=name)))
     if folded:
         remove_dead(model.ir)
+    return added
 
 
 def _computed(model: Model, ends: list[ir.Value], runner: Runner) -> list[Array]:

@@ -21,10 +21,27 @@ pr = Resize <mode = "cubic", coordinate_transformation_mode = "pytorch_half_pixe
 # The graph behind the weights, the operators that stay, and the scale of the Resize.
 CASES: dict[str, tuple[str, list[str], float]] = {
     "a position embedding that shrinks": (f"{_RESIZE} y = Add (x, pr)", ["Add"], 0.45),
-    "one that grows": (f"{_RESIZE} y = Add (x, pr)", ["Add", "Reshape", "Resize", "Transpose"], 2.0),
+    "one that grows by 20 %": (f"{_RESIZE} y = Add (x, pr)", ["Add"], 34.1 / 31),
+    "one that grows by 27 %": (f"{_RESIZE} y = Add (x, pr)", ["Add", "Reshape", "Resize", "Transpose"], 35.1 / 31),
+    "two ends that grow by 12 % together": (
+        f"{_RESIZE} q = Slice (pr, zero, one, one)  z = Add (x, pr)  y = Mul (z, q)",
+        ["Add", "Mul"],
+        31.1 / 31,
+    ),
+    "two ends next to a weight that only turns": (
+        f"{_RESIZE} q = Slice (pr, zero, one, one)  z = Add (x, pr)  m = Mul (z, q)  i = Cast <to = 7> (x)"
+        "  t = Transpose <perm = [0, 2, 1]> (pos)  j = Gather (t, i)  k = ReduceMax <keepdims = 0> (j)  y = Add (m, k)",
+        ["Add", "Add", "Cast", "Gather", "Mul", "ReduceMax", "Transpose"],
+        0.45,
+    ),
+    "one that grows, on DirectML": (
+        f"{_RESIZE.replace('cubic', 'linear')} y = Add (x, pr)",
+        ["Add", "Reshape", "Resize", "Transpose"],
+        34.1 / 31,
+    ),
     "one that the graph reads as well": (
-        f"{_RESIZE} z = Add (x, pr)  i = Cast <to = 7> (x)  j = Gather (pos, i)  k = ReduceMax <keepdims = 0> (j)"
-        "  y = Add (z, k)",
+        f"{_RESIZE.replace('cubic', 'linear')} z = Add (x, pr)  i = Cast <to = 7> (x)"
+        "  j = Gather (pos, i)  k = ReduceMax <keepdims = 0> (j)  y = Add (z, k)",
         ["Add", "Add", "Cast", "Gather", "ReduceMax", "Reshape", "Resize", "Transpose"],
         0.45,
     ),
